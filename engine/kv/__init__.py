@@ -1,0 +1,1 @@
+"""Paged memory: block pool, prefix cache, groups."""

@@ -1,0 +1,1 @@
+"""Layers shared by model families, written against the op contract."""

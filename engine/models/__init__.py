@@ -1,0 +1,1 @@
+"""Model families: one file each, described by data, and one registry."""

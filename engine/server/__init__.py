@@ -1,0 +1,1 @@
+"""HTTP server, OpenAI endpoints, metrics and the command line."""

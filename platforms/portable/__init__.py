@@ -1,0 +1,1 @@
+"""The portable platform: numba kernels for chips without ours."""

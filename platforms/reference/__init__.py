@@ -1,0 +1,1 @@
+"""The reference platform: numpy, the executable specification of every op."""

@@ -1,0 +1,30 @@
+"""Octavo: one inference engine for the chips most people have.
+
+Public names are loaded on first use, so that `import octavo` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "AsyncEngine", "SamplingParams", "__version__"]
+
+_HOMES = {
+    "LLM": "octavo.engine.llm",
+    "AsyncEngine": "octavo.engine.client",
+    "SamplingParams": "octavo.engine.sampling_params",
+}
+
+if TYPE_CHECKING:
+    from octavo.engine.client import AsyncEngine
+    from octavo.engine.llm import LLM
+    from octavo.engine.sampling_params import SamplingParams
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'octavo' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(home), name)
