@@ -1,0 +1,95 @@
+"""Options of the engine and the environment variables it reads: all of them, here and nowhere else.
+
+A bad value is a ConfigError naming the variable, the value and the choices. Budget: twelve variables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.engine.errors import ConfigError
+
+#: name -> what it does (printed by `octavo doctor` and the docs)
+ENVIRONMENT = {
+    "OCTAVO_PLATFORM": "force one platform: reference, portable, x86 (arm, rocm, cuda where built)",
+    "OCTAVO_ISA": "comma list of CPU feature levels to intersect with what the chip has, e.g. avx2 or avx2,avx512",
+    "OCTAVO_THREADS": "compute threads (default: the CPU budget of this container)",
+    "OCTAVO_CACHE": "cache folder (default ~/.cache/octavo)",
+    "OCTAVO_OFFLINE": "1: never touch the network",
+    "OCTAVO_API_KEY": "API key(s) of the server, comma separated",
+    "OCTAVO_LOG": "log level: debug, info, warning, error",
+}
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The environment, parsed once."""
+
+    platform: str | None = None
+    isa: tuple[str, ...] | None = None
+    threads: int | None = None
+    cache: Path = Path("~/.cache/octavo")
+    is_offline: bool = False
+    api_keys: tuple[str, ...] = ()
+    log: str = "info"
+
+
+def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
+    """Parses the OCTAVO_ variables; unknown OCTAVO_ names and bad values raise ConfigError."""
+    env = os.environ if environ is None else environ
+    for name in env:
+        if name.startswith("OCTAVO_") and name not in ENVIRONMENT:
+            raise ConfigError(f"unknown environment variable {name}; known: {', '.join(ENVIRONMENT)}; unset it")
+
+    def text(name: str) -> str | None:
+        value = env.get(name, "").strip()
+        return value or None
+
+    threads = text("OCTAVO_THREADS")
+    if threads is not None and not (threads.isdigit() and 1 <= int(threads) <= 1024):
+        raise ConfigError(f"OCTAVO_THREADS={threads}: not a whole number from 1 to 1024; set one or unset it")
+    offline = (text("OCTAVO_OFFLINE") or "0").lower()
+    if offline not in ("0", "1", "true", "false"):
+        raise ConfigError(f"OCTAVO_OFFLINE={offline}: allowed are 0, 1, true, false")
+    log = (text("OCTAVO_LOG") or "info").lower()
+    if log not in _LEVELS:
+        raise ConfigError(f"OCTAVO_LOG={log}: allowed are {', '.join(_LEVELS)}")
+    isa = text("OCTAVO_ISA")
+    return Environment(
+        platform=text("OCTAVO_PLATFORM"),
+        isa=None if isa is None else tuple(part.strip() for part in isa.split(",") if part.strip()),
+        threads=None if threads is None else int(threads),
+        cache=Path(text("OCTAVO_CACHE") or "~/.cache/octavo").expanduser(),
+        is_offline=offline in ("1", "true"),
+        api_keys=tuple(key for key in (text("OCTAVO_API_KEY") or "").split(",") if key),
+        log=log,
+    )
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Options of one engine. Sizes in tokens or blocks; bytes say so."""
+
+    model: str
+    tokenizer: str | None = None
+    platform: str | None = None  # None: the chooser decides
+    isa: tuple[str, ...] | None = None
+    num_threads: int | None = None
+    max_model_len: int | None = None  # None: the model's own, cut to what the pool can hold
+    max_batch_tokens: int = 512
+    max_num_seqs: int = 64
+    max_queue: int = 4096
+    kv_dtype: str = "bf16"
+    kv_bytes: int | None = None  # None: planned from the memory limit
+    block_tokens: int | None = None  # None: the platform's (32 on CPU)
+    has_prefix_cache: bool = True
+    has_partial_reuse: bool = True
+    policy: str = "fcfs"
+    is_offline: bool = False
+    cache_dir: Path | None = None
+    expand_weights: bool = False  # expand every weight to float32 (parity runs)
+    seed: int = 0

@@ -1,0 +1,145 @@
+"""What the API process and the engine process say to each other: msgspec structs, msgpack on a local socket.
+
+API -> engine: AddRequest, AbortRequest, FinishRequest, StatsRequest, DrainRequest. Engine -> API: Ready once, then one
+StepOutputs frame per engine step holding every request that got something, Rejected, Stats, Fatal. Token ids and numbers
+only: text is made and read in the API process. Every struct is tagged, versioned by PROTOCOL_VERSION and size-capped.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+import msgspec
+
+from octavo.engine.sampling_params import SamplingParams
+
+PROTOCOL_VERSION = 1
+MAX_FRAME_BYTES = 64 << 20
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
+    """Base of all messages."""
+
+
+class AddRequest(Message, frozen=True):
+    """Run these prompt tokens. `salt` narrows the prefix cache to a tenant; `priority`: lower runs first.
+
+    `choice` distinguishes the n answers of one call (the seed is shared); `arrival_s` is the API's monotonic clock.
+    """
+
+    request_id: str
+    prompt: list[int]
+    params: SamplingParams
+    choice: int = 0
+    priority: int = 0
+    salt: bytes = b""
+    arrival_s: float = 0.0
+
+
+class AbortRequest(Message, frozen=True):
+    """The client is gone: free everything within two steps. Unknown ids are ignored."""
+
+    request_id: str
+
+
+class FinishRequest(Message, frozen=True):
+    """The text layer saw a stop string: end this request as finished, not aborted."""
+
+    request_id: str
+
+
+class StatsRequest(Message, frozen=True):
+    """Ask for one Stats message."""
+
+
+class DrainRequest(Message, frozen=True):
+    """Take no new requests, finish the running ones within `deadline_s`, then exit."""
+
+    deadline_s: float
+
+
+class EngineInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What the API process must know of the engine's model; sizes in tokens unless named."""
+
+    model: str
+    architecture: str
+    vocab_size: int
+    max_model_len: int
+    num_blocks: int
+    block_tokens: int
+    eos_ids: list[int]
+    weight_formats: list[str]
+    kv_dtype: str
+    platform: str
+    levels: list[str]
+    num_threads: int
+    weights_bytes: int
+    load_s: dict[str, float]
+    epoch: int
+
+
+class Ready(Message, frozen=True):
+    """The engine has run a real one-token pass and takes requests."""
+
+    version: int
+    info: EngineInfo
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One position: the token's own logprob and rank (from 1), and the best tokens asked for, best first."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    best_ids: list[int]
+    best_logprobs: list[float]
+
+
+class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one request got from one step. `finish_reason`: '' (goes on), stop, length, abort, error.
+
+    `stop_id` is the stop token that ended it (-1 none; it is not among `tokens`). `prompt_logprobs` comes once,
+    position 0 first (which has none: an empty entry).
+    """
+
+    request_id: str
+    tokens: list[int]
+    finish_reason: str = ""
+    stop_id: int = -1
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    num_cached: int = 0
+    error: str = ""
+
+
+class StepOutputs(Message, frozen=True):
+    """One engine step's worth of outputs."""
+
+    outputs: list[RequestOutput]
+
+
+class Rejected(Message, frozen=True):
+    """A request that was not admitted: the pieces of a RequestError."""
+
+    request_id: str
+    status: int
+    message: str
+    param: str | None
+    code: str
+    retry_after_s: float = 0.0
+
+
+class Stats(Message, frozen=True):
+    """Counters and gauges of the engine; names as in the metrics table (engine/server/metrics)."""
+
+    values: dict[str, float]
+
+
+class Fatal(Message, frozen=True):
+    """The engine cannot go on; it exits after sending this."""
+
+    message: str
+
+
+ToEngine = Union[AddRequest, AbortRequest, FinishRequest, StatsRequest, DrainRequest]
+FromEngine = Union[Ready, StepOutputs, Rejected, Stats, Fatal]
