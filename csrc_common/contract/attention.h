@@ -1,0 +1,104 @@
+// Arguments of the attention ops, and the layout of a KV page on CPUs.
+//
+// A page holds block_tokens (a multiple of 32) tokens of every layer of a group, contiguous:
+//   page = [layer in group][kv head]{ K tile, V tile, (int8) K scales f32 [block_tokens], V scales f32 [block_tokens] }
+// per run of 32 tokens inside the block ("sub-block" j = (token / 32)), a tile is
+//   K: [head_dim / 2][32 tokens][2]   pairs along head_dim, tokens as lanes (a B operand of Q.K^T)
+//   V: [16 token pairs][head_dim][2]  pairs along tokens (a B operand of P.V)
+// elements in the KV dtype (f32 and f16 too). head_dim is even. Strides below are in bytes, fixed when recording.
+#pragma once
+#include "exec/kernel.h"
+
+namespace octavo {
+
+enum KVType : int32_t { kKVF32 = 0, kKVBF16 = 1, kKVF16 = 2, kKVI8 = 3 };
+
+inline int64_t kv_element_bytes(int32_t type) { return type == kKVF32 ? 4 : type == kKVI8 ? 1 : 2; }
+
+// Bytes of one kv head's share of one layer: K and V of block_tokens tokens, then the scales.
+inline int64_t kv_head_bytes(int32_t type, int64_t block_tokens, int64_t head_dim) {
+  return 2 * block_tokens * head_dim * kv_element_bytes(type) + (type == kKVI8 ? 2 * block_tokens * 4 : 0);
+}
+
+struct KVAppendArgs {
+  const float* k;
+  int64_t ldk;
+  const float* v;
+  int64_t ldv;
+  int64_t kv_heads;
+  int64_t head_dim;
+  int64_t block_tokens;
+  int64_t page_bytes;
+  int64_t layer_offset;  // bytes from the page's start to this layer
+  int32_t group;
+  int32_t kv_type;
+};
+inline constexpr Field kKVAppendFields[] = {
+    OCTAVO_FIELD(KVAppendArgs, k, pointer),        OCTAVO_FIELD(KVAppendArgs, ldk, i64),
+    OCTAVO_FIELD(KVAppendArgs, v, pointer),        OCTAVO_FIELD(KVAppendArgs, ldv, i64),
+    OCTAVO_FIELD(KVAppendArgs, kv_heads, i64),     OCTAVO_FIELD(KVAppendArgs, head_dim, i64),
+    OCTAVO_FIELD(KVAppendArgs, block_tokens, i64), OCTAVO_FIELD(KVAppendArgs, page_bytes, i64),
+    OCTAVO_FIELD(KVAppendArgs, layer_offset, i64), OCTAVO_FIELD(KVAppendArgs, group, i32),
+    OCTAVO_FIELD(KVAppendArgs, kv_type, i32),
+};
+
+// paged_attention_<kv dtype>: y [T, heads * head_dim]; the arithmetic is in platforms/ops.py.
+struct PagedAttentionArgs {
+  const float* q;
+  int64_t ldq;
+  float* y;
+  int64_t ldy;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_dim;
+  int64_t block_tokens;
+  int64_t page_bytes;
+  int64_t layer_offset;
+  int64_t window;      // visible tokens, 0 = all
+  const float* sinks;  // [heads] or null
+  const float* alibi;  // [heads] slopes or null
+  float scale;
+  float softcap;       // 0 = off
+  int32_t group;
+  int32_t kv_type;
+};
+inline constexpr Field kPagedAttentionFields[] = {
+    OCTAVO_FIELD(PagedAttentionArgs, q, pointer),        OCTAVO_FIELD(PagedAttentionArgs, ldq, i64),
+    OCTAVO_FIELD(PagedAttentionArgs, y, pointer),        OCTAVO_FIELD(PagedAttentionArgs, ldy, i64),
+    OCTAVO_FIELD(PagedAttentionArgs, heads, i64),        OCTAVO_FIELD(PagedAttentionArgs, kv_heads, i64),
+    OCTAVO_FIELD(PagedAttentionArgs, head_dim, i64),     OCTAVO_FIELD(PagedAttentionArgs, block_tokens, i64),
+    OCTAVO_FIELD(PagedAttentionArgs, page_bytes, i64),   OCTAVO_FIELD(PagedAttentionArgs, layer_offset, i64),
+    OCTAVO_FIELD(PagedAttentionArgs, window, i64),       OCTAVO_FIELD(PagedAttentionArgs, sinks, pointer),
+    OCTAVO_FIELD(PagedAttentionArgs, alibi, pointer),    OCTAVO_FIELD(PagedAttentionArgs, scale, f32),
+    OCTAVO_FIELD(PagedAttentionArgs, softcap, f32),      OCTAVO_FIELD(PagedAttentionArgs, group, i32),
+    OCTAVO_FIELD(PagedAttentionArgs, kv_type, i32),
+};
+
+// varlen_attention: bidirectional inside each packed sequence; float32 keys and values.
+struct VarlenAttentionArgs {
+  const float* q;
+  int64_t ldq;
+  const float* k;
+  int64_t ldk;
+  const float* v;
+  int64_t ldv;
+  float* y;
+  int64_t ldy;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_dim;
+  int64_t window;      // |i - j| <= window, 0 = all
+  const float* alibi;  // [heads] or null: + slope * -|i - j|
+  float scale;
+};
+inline constexpr Field kVarlenAttentionFields[] = {
+    OCTAVO_FIELD(VarlenAttentionArgs, q, pointer),     OCTAVO_FIELD(VarlenAttentionArgs, ldq, i64),
+    OCTAVO_FIELD(VarlenAttentionArgs, k, pointer),     OCTAVO_FIELD(VarlenAttentionArgs, ldk, i64),
+    OCTAVO_FIELD(VarlenAttentionArgs, v, pointer),     OCTAVO_FIELD(VarlenAttentionArgs, ldv, i64),
+    OCTAVO_FIELD(VarlenAttentionArgs, y, pointer),     OCTAVO_FIELD(VarlenAttentionArgs, ldy, i64),
+    OCTAVO_FIELD(VarlenAttentionArgs, heads, i64),     OCTAVO_FIELD(VarlenAttentionArgs, kv_heads, i64),
+    OCTAVO_FIELD(VarlenAttentionArgs, head_dim, i64),  OCTAVO_FIELD(VarlenAttentionArgs, window, i64),
+    OCTAVO_FIELD(VarlenAttentionArgs, alibi, pointer), OCTAVO_FIELD(VarlenAttentionArgs, scale, f32),
+};
+
+}  // namespace octavo

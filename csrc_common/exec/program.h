@@ -1,0 +1,54 @@
+// A recorded program: a flat list of kernel calls over a planned arena, run in one call without the interpreter.
+//
+// Each instruction holds its arguments ready-made (absolute pointers into arena, weights and inputs) and up to two kernels: one
+// for few rows, one from `many_from` rows on; levels agree bit for bit, so the choice never shows.
+// Callers run sub-ranges [first, last): the recorder cuts at every layer and at every attention | FFN seam.
+#pragma once
+#include <vector>
+
+#include "exec/kernel.h"
+#include "exec/team.h"
+
+namespace octavo {
+
+struct Instruction {
+  const KernelRow* few;
+  const KernelRow* many;  // may equal few
+  int64_t many_from;      // rows from which `many` runs
+  Rows rows;              // what is compared with many_from
+  alignas(16) uint8_t args[kMaxArgsBytes];
+};
+
+class Program {
+ public:
+  size_t add(const Instruction& instruction) {
+    list_.push_back(instruction);
+    return list_.size() - 1;
+  }
+  const std::vector<Instruction>& list() const { return list_; }
+
+  // Runs instructions [first, last) on the team. `clock` (seconds) is filled per instruction by thread 0 if not null.
+  void run(Team& team, const Step& step, size_t first, size_t last, double* clock, double (*now)()) const {
+    auto body = [&](const Lane& lane) {
+      double start = clock && lane.thread == 0 ? now() : 0.0;
+      for (size_t i = first; i < last; ++i) {
+        const Instruction& ins = list_[i];
+        const int64_t rows = num_rows(ins.rows, step);
+        const KernelRow* row = rows >= ins.many_from ? ins.many : ins.few;
+        row->run(ins.args, step, lane);
+        if (i + 1 < last) team.barrier();
+        if (clock && lane.thread == 0) {
+          const double end = now();
+          clock[i] = end - start;
+          start = end;
+        }
+      }
+    };
+    team.run(body);
+  }
+
+ private:
+  std::vector<Instruction> list_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,61 @@
+// Packed weight layouts: panels of 16 outputs, one layout for every level and every number of rows.
+//
+// Outputs are padded with zeros to a multiple of 16, inputs to a multiple of 32 (K-quants: 256 by their own format).
+// A panel is contiguous; panels follow each other. Sixteen outputs are the lanes of one AVX-512 register, two AVX2
+// registers, four NEON registers, and the columns of one AMX B tile.
+//
+//   bf16    [k/2][16][2]          bf16, neighbouring inputs in pairs (TDPBF16PS order)
+//   f16     [k][16]               f16
+//   f32     [k][16]               f32
+//   q4g32   per group of 32 inputs: 256 B codes, 32 B d (f16[16]), with kHasMin 32 B m (f16[16])
+//           codes [4][16][4]: byte (c, lane, i) holds input 4c + i in its low nibble, input 16 + 4c + i in its high nibble
+//   q8g32   per group of 32 inputs: 512 B codes [8][16][4] int8 (unsigned with kHasMin), 32 B d, with kHasMin 32 B m
+//   q4k     per 256 inputs: 8 sub-blocks of 32 inputs as q4g32 codes (2,048 B), sub-scales u8 [8][16], sub-minima u8 [8][16],
+//           d f16[16], dmin f16[16]
+//   q8k     per 256 inputs: codes [64][16][4] int8 (4,096 B), sub-scales int8 [16][16] per 16 inputs,
+//           with kHasMin sub-minima u8 [16][16], d f16[16], with kHasMin dmin f16[16]
+//           (Q6_K, Q3_K: signed codes, signed scales; Q2_K, Q5_K: unsigned codes and minima; Q5_K's scales per 32 stand twice)
+//
+// Q4_0 packs as q4g32 without minima and with kZero8: the zero point 8 is taken off in int32. Q5_0 and Q8_0 pack as q8g32,
+// Q5_1 as q8g32 with minima, Q4_1 as q4g32 with minima, Q4_K as q4k.
+#pragma once
+#include <cstdint>
+
+namespace octavo {
+
+constexpr int64_t kPanel = 16;
+
+enum PackedFlags : int32_t { kHasMin = 1, kZero8 = 2 };
+
+enum class PackedKind : int32_t { bf16, f16, f32, q4g32, q8g32, q4k, q8k };
+
+constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// Bytes of one record: 32 inputs of a panel (q4k, q8k: 256 inputs).
+constexpr int64_t record_bytes(PackedKind kind, int32_t flags) {
+  const bool has_min = flags & kHasMin;
+  switch (kind) {
+    case PackedKind::bf16:
+    case PackedKind::f16: return 32 * kPanel * 2;
+    case PackedKind::f32: return 32 * kPanel * 4;
+    case PackedKind::q4g32: return 256 + 32 + (has_min ? 32 : 0);
+    case PackedKind::q8g32: return 512 + 32 + (has_min ? 32 : 0);
+    case PackedKind::q4k: return 2048 + 128 + 128 + 32 + 32;
+    case PackedKind::q8k: return 4096 + 256 + 32 + (has_min ? 256 + 32 : 0);
+  }
+  return 0;
+}
+
+constexpr int64_t record_inputs(PackedKind kind) {
+  return kind == PackedKind::q4k || kind == PackedKind::q8k ? 256 : 32;
+}
+
+constexpr int64_t panel_bytes(PackedKind kind, int32_t flags, int64_t k) {
+  return round_up(k, record_inputs(kind)) / record_inputs(kind) * record_bytes(kind, flags);
+}
+
+constexpr int64_t packed_bytes(PackedKind kind, int32_t flags, int64_t n, int64_t k) {
+  return round_up(n, kPanel) / kPanel * panel_bytes(kind, flags, k);
+}
+
+}  // namespace octavo
