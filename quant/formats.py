@@ -1,0 +1,139 @@
+"""The one table of weight formats: what a tensor's bytes mean, and the arithmetic that a product with it uses.
+
+A format is a *block* layout: `block_size` consecutive elements of a row (the last axis) take `block_bytes` bytes; in
+a block every `group` elements share one scale. Plain number types are blocks of one element. The codes q of a format
+are the integers that its `unpack` and `codes` functions (one file per format beside this one) take out of a block.
+
+Invariants: names are unique and lower case; `gguf_type` and `safetensors_dtype` are unique where given; a row length
+must be a multiple of `block_size`. A row with `is_supported = False` is known by size only, so that a header holding it
+can be read and checked; asking for its values is a `ModelError`.
+
+`formula` states value (w) and product. In the products q_a are the int8 activations of the group, s_a their scale
+(rounded float32), isum an exact int32 sum; `acc` runs over groups (or 256-blocks) in ascending order; each float
+operation is rounded once; "fma" is one rounding.
+
+Source: the GGUF specification and block structures of ggml (github.com/ggml-org/ggml, docs/gguf.md), the safetensors
+README. Sizes are in bytes and elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from octavo.engine.errors import ModelError
+
+ScaleKind = Literal["none", "f16", "f16*u4", "f16*u6", "f16*i6", "f16*i8", "f32", "e8m0", "other"]
+ZeroKind = Literal["none", "int", "f16 min", "f16*u4 min", "f16*u6 min", "other"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One row of the table; see the module docstring for the meaning of a block and of `formula`."""
+
+    name: str
+    bits: int  # bits per code, scales not counted
+    block_size: int  # elements
+    block_bytes: int
+    group: int = 1  # elements sharing one scale
+    scale: ScaleKind = "none"
+    zero: ZeroKind = "none"
+    zero_point: int = 0  # taken off every code, in int32
+    gguf_type: int | None = None
+    safetensors_dtype: str | None = None
+    formula: str = "w = x"
+    is_supported: bool = True
+
+    @property
+    def is_quantized(self) -> bool:
+        """True when elements are codes with scales, False for plain number types."""
+        return self.scale != "none"
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Stored bits per element, scales included."""
+        return 8 * self.block_bytes / self.block_size
+
+    def num_bytes(self, shape: Sequence[int]) -> int:
+        """Bytes of a tensor of `shape` (numpy order, last axis contiguous). ModelError if a row is not whole blocks."""
+        row = shape[-1] if shape else 1
+        if row % self.block_size:
+            raise ModelError(
+                f"format {self.name} holds rows in blocks of {self.block_size} elements; "
+                f"shape {tuple(shape)} has rows of {row}"
+            )
+        return prod(shape) // self.block_size * self.block_bytes
+
+
+_WASYM = "w = (d sc) q - (dmin mn)"
+_DOT = "isum = sum q_a q"
+_SYM = f"{_DOT}; acc = fma(float(isum), s_a * d, acc)"
+_ASYM = f"{_DOT}; asum = sum q_a; acc = fma(float(isum), s_a * d, acc); acc = fma(float(asum), s_a * m, acc)"
+_KSYM = "per 256: isum = sum over groups of sc * (sum q_a q); acc = fma(float(isum), s_a * d, acc)"
+_KASYM = (
+    "per 256: isum = sum over groups of sc * (sum q_a q); msum = sum over groups of mn * (sum q_a); "
+    "acc = fma(float(isum), s_a * d, acc); acc = fma(float(-msum), s_a * dmin, acc)"
+)
+
+
+def _unsupported(name: str, gguf_type: int, bits: int, block_size: int, block_bytes: int) -> Format:
+    return Format(
+        name, bits, block_size, block_bytes, block_size, "other", "other", gguf_type=gguf_type, is_supported=False
+    )
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("f32", 32, 1, 4, gguf_type=0, safetensors_dtype="F32"),
+    Format("f16", 16, 1, 2, gguf_type=1, safetensors_dtype="F16"),
+    Format("bf16", 16, 1, 2, gguf_type=30, safetensors_dtype="BF16"),
+    Format("q4_0", 4, 32, 18, 32, "f16", "int", 8, gguf_type=2, formula=f"w = d * (q - 8); q - 8 for q: {_SYM}"),
+    Format("q4_1", 4, 32, 20, 32, "f16", "f16 min", gguf_type=3, formula=f"w = d * q + m; {_ASYM}"),
+    Format("q5_0", 5, 32, 22, 32, "f16", "int", 16, gguf_type=6, formula=f"w = d * (q - 16); q - 16 for q: {_SYM}"),
+    Format("q5_1", 5, 32, 24, 32, "f16", "f16 min", gguf_type=7, formula=f"w = d * q + m; {_ASYM}"),
+    Format("q8_0", 8, 32, 34, 32, "f16", gguf_type=8, formula=f"w = d * q; {_SYM}"),
+    Format("q2_k", 2, 256, 84, 16, "f16*u4", "f16*u4 min", gguf_type=10, formula=f"{_WASYM}; {_KASYM}"),
+    Format("q3_k", 3, 256, 110, 16, "f16*i6", gguf_type=11, formula=f"w = (d sc) q, q in -4..3; {_KSYM}"),
+    Format("q4_k", 4, 256, 144, 32, "f16*u6", "f16*u6 min", gguf_type=12, formula=f"{_WASYM}; {_KASYM}"),
+    Format("q5_k", 5, 256, 176, 32, "f16*u6", "f16*u6 min", gguf_type=13, formula=f"{_WASYM}; {_KASYM}"),
+    Format("q6_k", 6, 256, 210, 16, "f16*i8", gguf_type=14, formula=f"w = (d sc) q, q in -32..31; {_KSYM}"),
+    Format("f64", 64, 1, 8, gguf_type=28, safetensors_dtype="F64"),
+    Format("i8", 8, 1, 1, gguf_type=24, safetensors_dtype="I8"),
+    Format("i16", 16, 1, 2, gguf_type=25, safetensors_dtype="I16"),
+    Format("i32", 32, 1, 4, gguf_type=26, safetensors_dtype="I32"),
+    Format("i64", 64, 1, 8, gguf_type=27, safetensors_dtype="I64"),
+    Format("u8", 8, 1, 1, safetensors_dtype="U8"),
+    Format("u16", 16, 1, 2, safetensors_dtype="U16"),
+    Format("u32", 32, 1, 4, safetensors_dtype="U32"),
+    Format("u64", 64, 1, 8, safetensors_dtype="U64"),
+    Format("bool", 8, 1, 1, safetensors_dtype="BOOL"),
+    Format("f8_e4m3", 8, 1, 1, safetensors_dtype="F8_E4M3", is_supported=False),
+    Format("f8_e5m2", 8, 1, 1, safetensors_dtype="F8_E5M2", is_supported=False),
+    Format("f8_e8m0", 8, 1, 1, safetensors_dtype="F8_E8M0", is_supported=False),
+    _unsupported("iq2_xxs", 16, 2, 256, 66),
+    _unsupported("iq2_xs", 17, 2, 256, 74),
+    _unsupported("iq3_xxs", 18, 3, 256, 98),
+    _unsupported("iq1_s", 19, 1, 256, 50),
+    _unsupported("iq4_nl", 20, 4, 32, 18),
+    _unsupported("iq3_s", 21, 3, 256, 110),
+    _unsupported("iq2_s", 22, 2, 256, 82),
+    _unsupported("iq4_xs", 23, 4, 256, 136),
+    _unsupported("iq1_m", 29, 1, 256, 56),
+    _unsupported("tq1_0", 34, 2, 256, 54),
+    _unsupported("tq2_0", 35, 2, 256, 66),
+    _unsupported("mxfp4", 39, 4, 32, 17),
+    _unsupported("nvfp4", 40, 4, 64, 36),
+)
+
+BY_NAME: dict[str, Format] = {f.name: f for f in FORMATS}
+BY_GGUF_TYPE: dict[int, Format] = {f.gguf_type: f for f in FORMATS if f.gguf_type is not None}
+BY_SAFETENSORS_DTYPE: dict[str, Format] = {f.safetensors_dtype: f for f in FORMATS if f.safetensors_dtype is not None}
+
+
+def format_named(name: str) -> Format:
+    """The table row called `name`; ModelError listing the known names otherwise."""
+    found = BY_NAME.get(name)
+    if found is None:
+        raise ModelError(f"unknown weight format {name!r}; known: {', '.join(BY_NAME)}")
+    return found
