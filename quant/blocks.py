@@ -1,4 +1,4 @@
-"""Small steps that every format file shares: cutting bytes into blocks, float16 fields, bit fields, search-free packing.
+"""Small steps that every format file shares: cutting bytes into blocks, float16 and bit fields, packing.
 
 Invariants: inputs are checked here (dtype, byte count, whole blocks, finite values), so the format files read as their
 layout drawings. All loops are numpy loops. Block arrays are [num_blocks, ...]; sizes are bytes and elements.
@@ -30,7 +30,7 @@ def as_blocks(raw: npt.NDArray[Any], shape: Sequence[int], form: Format) -> Byte
 
 
 def as_values(values: npt.NDArray[Any], form: Format) -> Floats:
-    """float32 [num_blocks, block_size] of `values` [..., K]. ModelError for broken rows or values that are not finite."""
+    """float32 [num_blocks, block_size] of `values` [..., K]. ModelError for broken rows or non-finite values."""
     form.num_bytes(values.shape)
     blocks = np.ascontiguousarray(values, np.float32).reshape(-1, form.block_size)
     if not np.isfinite(blocks).all():
@@ -125,5 +125,3 @@ def pack_asymmetric(values: Floats, form: Format, group: int, top_code: int, top
     codes = nearest_codes(shifted, (d * sub_scales)[..., None], 0, top_code)
     integers = (array.astype(np.uint8) for array in (sub_scales, sub_mins, codes.reshape(values.shape)))
     return stored, stored_min, *integers
-
-

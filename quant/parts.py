@@ -1,7 +1,7 @@
-"""A quantized tensor taken apart into its exact stored fields: what the kernels' packers and the integer products read.
+"""A quantized tensor taken apart into its exact stored fields, as packers and integer products need them.
 
-Invariants: nothing is rounded or folded; `d`, `m` and `dmin` are the stored float16 values widened to float32; codes and
-sub-scales are the stored integers. `dequantize` puts the fields together again and gives the bits of `unpack`.
+Invariants: nothing is rounded or folded; `d`, `m` and `dmin` are the stored float16 values widened to float32; codes
+and sub-scales are the stored integers. `dequantize` puts the fields together again and gives the bits of `unpack`.
 
 Shapes, for a tensor of shape [..., K] (K = elements of a row, G = `format.group`, B = `format.block_size`):
 

@@ -1,0 +1,106 @@
+"""From a format's name to its functions and numpy type; format files are imported on first use.
+
+Invariants: unknown and unsupported formats are `ModelError`s naming what can be read. Shapes are in numpy order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.engine.errors import ModelError
+from octavo.quant.blocks import as_blocks
+from octavo.quant.formats import BY_GGUF_TYPE, BY_NAME, BY_SAFETENSORS_DTYPE, FORMATS, Format, format_named
+from octavo.quant.parts import Bytes, Floats, QuantizedParts
+
+_NUMPY_TYPES = {
+    "f32": "<f4",
+    "f16": "<f2",
+    "f64": "<f8",
+    "i8": "i1",
+    "i16": "<i2",
+    "i32": "<i4",
+    "i64": "<i8",
+    "u8": "u1",
+    "u16": "<u2",
+    "u32": "<u4",
+    "u64": "<u8",
+    "bool": "?",
+}
+_FLOAT_FORMATS = frozenset({"f32", "f16", "bf16"})
+
+
+@cache
+def _module(name: str) -> ModuleType:
+    form = format_named(name)
+    if not form.is_supported or not (form.is_quantized or name in _FLOAT_FORMATS):
+        readable = ", ".join(f.name for f in FORMATS if f.is_supported and (f.is_quantized or f.name in _FLOAT_FORMATS))
+        raise ModelError(f"weights in format {name} cannot be computed with; these can: {readable}")
+    return import_module(f"octavo.quant.{name}")
+
+
+def unpack(name: str, raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
+    """float32 values of a stored tensor of any supported format, integers and booleans included."""
+    if name in _FLOAT_FORMATS or name not in _NUMPY_TYPES:
+        values: Floats = _module(name).unpack(raw, shape)
+        return values
+    return as_array(name, raw, shape).astype(np.float32)
+
+
+def codes(name: str, raw: npt.NDArray[Any], shape: Sequence[int]) -> QuantizedParts:
+    """The exact stored fields of a quantized tensor. ModelError for plain number types, which have none."""
+    if not format_named(name).is_quantized:
+        raise ModelError(f"format {name} has no codes: it stores numbers")
+    parts: QuantizedParts = _module(name).codes(raw, shape)
+    return parts
+
+
+def pack(name: str, values: npt.NDArray[Any]) -> Bytes:
+    """Stored bytes of float values [..., K]: uint8 [..., bytes of a row], round to nearest."""
+    packed: Bytes = _module(name).pack(values)
+    return packed
+
+
+def error_bound(name: str) -> tuple[float, float]:
+    """(r, a): packing then unpacking changes an element by at most r * (largest magnitude in its block) + a."""
+    bound: tuple[float, float] = _module(name).ERROR_BOUND
+    return bound
+
+
+def as_array(name: str, raw: npt.NDArray[Any], shape: Sequence[int]) -> npt.NDArray[Any]:
+    """A plain number type as a numpy array of its own dtype, without a copy where alignment allows."""
+    dtype = _NUMPY_TYPES.get(name)
+    if dtype is None:
+        raise ModelError(f"format {name} has no numpy type; these have: {', '.join(_NUMPY_TYPES)}")
+    return np.ascontiguousarray(as_blocks(raw, shape, format_named(name))).view(dtype).reshape(shape)
+
+
+def numpy_dtype(form: Format) -> np.dtype[Any] | None:
+    """The numpy type of a plain number format; None for block formats and bfloat16."""
+    dtype = _NUMPY_TYPES.get(form.name)
+    return None if dtype is None else np.dtype(dtype)
+
+
+def from_dtype_name(dtype: str) -> Format:
+    """The format that a configuration's `dtype` or `torch_dtype` means: float32, torch.float16, BF16, q4_k ..."""
+    name = dtype.removeprefix("torch.").lower()
+    name = {"float32": "f32", "float": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16"}.get(name, name)
+    if name not in BY_NAME:
+        raise ModelError(f"unknown dtype {dtype!r}; float32, float16, bfloat16 and {', '.join(BY_NAME)} are known")
+    return BY_NAME[name]
+
+
+def from_gguf_type(kind: int) -> Format | None:
+    """The format of a GGUF tensor type id, None if unknown."""
+    return BY_GGUF_TYPE.get(kind)
+
+
+def from_safetensors_dtype(dtype: str) -> Format | None:
+    """The format of a safetensors dtype, None if unknown."""
+    return BY_SAFETENSORS_DTYPE.get(dtype)
