@@ -1,0 +1,360 @@
+"""Build a `tokenizers` tokenizer from the `tokenizer.ggml.*` keys of a GGUF file, id for id with the original one.
+
+Objects are built in memory (`models.BPE(vocab=dict, merges=list)`); measured on SmolLM2 (49,152 tokens, 48,900 merges,
+two shared AMD Milan cores) that takes 65-80 ms, where parsing the same tokenizer as JSON takes 87-107 ms plus reading
+the file, so nothing is cached on disk.
+
+Kinds (`tokenizer.ggml.model`): `gpt2` byte-level BPE (its pre-tokenizer by name, see pretokenizers.py), and BPE over
+raw UTF-8 for `pre` gemma4; `llama` SentencePiece BPE, merges recovered from scores; `bert` WordPiece; `t5` Unigram.
+Token types: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte.
+
+Invariants: a token's id is its place in `tokenizer.ggml.tokens`; control tokens become special added tokens,
+user-defined tokens plain added tokens, and neither is ever reachable through merges.
+Sources: the GGUF specification (ggml-org/ggml docs/gguf.md); SentencePiece's BPE (Kudo and Richardson, 2018).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, cast
+
+from octavo.engine.errors import ModelError
+from octavo.engine.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as RustTokenizer
+
+log = logging.getLogger(__name__)
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+_SPACE = "\u2581"  # SentencePiece's visible space
+# Raw-UTF-8 BPE with SentencePiece spaces, stored as model "gpt2" with explicit merges.
+_RAW_BPE = frozenset({"gemma4", "granite-embed-multi-311m", "sarvam-moe"})
+# Byte-level models that end every text with a separator, as RoBERTa does.
+_WITH_SEPARATOR = frozenset({"jina-v1-en", "jina-v2-code", "roberta-bpe"})
+# Control tokens that mark the end of a turn in chat models; generation ends at any of them.
+_TURN_ENDS = frozenset(
+    {
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<end_of_turn>",
+        "<turn|>",
+        "<|endoftext|>",
+        "<|eom_id|>",
+        "<|end_of_text|>",
+    }
+    | {"<|return|>", "<|call|>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<EOT>", "<|END_OF_TURN_TOKEN|>", "</s>"}
+)
+
+
+@dataclass
+class BuiltTokenizer:
+    """A tokenizer and what the file says about its use. `num_tokens` counts the vocabulary, added tokens included."""
+
+    rust: RustTokenizer
+    num_tokens: int
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    pad_id: int | None
+    unk_id: int | None
+    chat_templates: dict[str, str]
+
+
+def build_gguf_tokenizer(metadata: Mapping[str, Any]) -> BuiltTokenizer:
+    """The tokenizer of a GGUF file. `metadata` maps keys to str, int, float, bool and lists (or arrays) of them.
+
+    Raises ModelError when keys are missing or disagree, or the kind or pre-tokenizer is not known.
+    """
+    reader = _Reader(metadata)
+    if reader.model not in _BUILDERS:
+        raise ModelError(
+            f"tokenizer.ggml.model is {reader.model!r}; known are {', '.join(_BUILDERS)}; "
+            "use a model folder with its tokenizer.json instead"
+        )
+    rust = _BUILDERS[reader.model](reader)
+    reader.add_tokens(rust)
+    reader.add_post_processor(rust)
+    return BuiltTokenizer(
+        rust=rust,
+        num_tokens=len(reader.tokens),
+        bos_id=reader.bos_id,
+        eos_ids=reader.eos_ids(),
+        pad_id=reader.token_id("padding"),
+        unk_id=reader.token_id("unknown"),
+        chat_templates=reader.chat_templates(),
+    )
+
+
+class _Reader:
+    """The tokenizer keys of one file, checked."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self.metadata = metadata
+        self.model = str(metadata.get("tokenizer.ggml.model", ""))
+        if "tokenizer.ggml.tokens" not in metadata:
+            raise ModelError(
+                "this GGUF file has no tokenizer (no tokenizer.ggml.tokens); give a file or folder that has one"
+            )
+        self.tokens: list[str] = self.array("tokens")
+        self.types: list[int] = self.array("token_type") or [NORMAL] * len(self.tokens)
+        if len(self.types) != len(self.tokens):
+            raise ModelError(
+                f"tokenizer.ggml.token_type has {len(self.types)} entries for {len(self.tokens)} tokens; damaged file"
+            )
+        self.pre = str(metadata.get("tokenizer.ggml.pre") or "default")
+        is_byte_level = self.model == "gpt2" and self.pre not in _RAW_BPE
+        self.family = self._family() if is_byte_level else PreTokenizer()
+        self.bos_id = self.token_id("bos")
+        if self.bos_id is None and self.model == "bert":
+            self.bos_id = self.token_id("cls")
+
+    def _family(self) -> PreTokenizer:
+        if self.pre == "default":
+            log.warning(
+                "the GGUF file names no pre-tokenizer (tokenizer.ggml.pre); token ids may differ from the original"
+            )
+        family = PRE_TOKENIZERS.get(self.pre)
+        if family is None:
+            raise ModelError(
+                f"tokenizer.ggml.pre is {self.pre!r}, which is not known; known are "
+                f"{', '.join(sorted(PRE_TOKENIZERS))}; "
+                "use a model folder with its tokenizer.json instead"
+            )
+        return family
+
+    def array(self, name: str) -> list[Any]:
+        value = self.metadata.get(f"tokenizer.ggml.{name}")
+        if value is None:
+            return []
+        if isinstance(value, list):
+            return value
+        return cast("list[Any]", value.tolist() if hasattr(value, "tolist") else list(value))
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self.metadata.get(f"tokenizer.ggml.{name}", default))
+
+    def token_id(self, name: str) -> int | None:
+        value = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if value is None or not 0 <= int(value) < len(self.tokens):
+            return None  # writers store -1 or 2^32 - 1 for "none"
+        return int(value)
+
+    def separator_id(self) -> int | None:
+        for name in ("seperator", "separator", "eos"):  # the first spelling is the specification's
+            found = self.token_id(name)
+            if found is not None:
+                return found
+        return None
+
+    def affixes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ids before and after a text, from the add_bos, add_eos and add_sep flags and each kind's default."""
+        is_bert, is_llama = self.model == "bert", self.model == "llama"
+        prefix = self.bos_id if self.flag("add_bos_token", is_bert or is_llama or self.family.add_bos) else None
+        suffix = None
+        if self.flag("add_sep_token", is_bert or self.pre in _WITH_SEPARATOR):
+            suffix = self.separator_id()
+        elif self.flag("add_eos_token", self.model == "t5"):
+            suffix = self.token_id("eos")
+        return tuple(i for i in (prefix,) if i is not None), tuple(i for i in (suffix,) if i is not None)
+
+    def add_post_processor(self, rust: RustTokenizer) -> None:
+        """Have the tokenizer put those ids around a text, and BERT's separator between two texts."""
+        from tokenizers import processors
+
+        prefix, suffix = self.affixes()
+        if not prefix and not suffix:
+            return
+        # Names instead of spellings, so that no spelling can upset the template's little language.
+        names = {index: f"S{index}" for index in (*prefix, *suffix)}
+        before, after = [f"{names[i]}:0" for i in prefix], [f"{names[i]}:0" for i in suffix]
+        second = "1" if self.model == "bert" else "0"
+        rust.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A:0", *after],
+            pair=[*before, "$A:0", *after, f"$B:{second}", *(f"{names[i]}:{second}" for i in suffix)],
+            special_tokens=[{"id": name, "ids": [i], "tokens": [self.tokens[i]]} for i, name in names.items()],
+        )
+
+    def eos_ids(self) -> tuple[int, ...]:
+        """The declared end tokens, then every control token that ends a turn by its well-known spelling."""
+        declared = [self.token_id(name) for name in ("eos", "eot", "eom")]
+        known = [i for i, (text, kind) in enumerate(zip(self.tokens, self.types, strict=True))
+                 if kind == CONTROL and text in _TURN_ENDS and i != self.bos_id]  # fmt: skip
+        return tuple(dict.fromkeys(i for i in [*declared, *known] if i is not None))
+
+    def chat_templates(self) -> dict[str, str]:
+        prefix = "tokenizer.chat_template"
+        found = {"default": str(self.metadata[prefix])} if self.metadata.get(prefix) else {}
+        for key, value in self.metadata.items():
+            if key.startswith(prefix + ".") and isinstance(value, str):
+                found[key[len(prefix) + 1 :]] = value
+        return found
+
+    def vocab(self) -> dict[str, int]:
+        vocab = dict(zip(self.tokens, range(len(self.tokens)), strict=True))
+        if len(vocab) != len(self.tokens):
+            # A later duplicate would take the earlier token's id; the first one keeps its spelling, as in the
+            # originals.
+            vocab = {}
+            for index, text in enumerate(self.tokens):
+                name = text if text not in vocab else f"{text}\ufffe{index}"
+                vocab[name] = index
+        return vocab
+
+    def merges(self) -> list[tuple[str, str]]:
+        """The merge list as pairs. A space inside a piece never occurs: byte-level pieces spell it as another
+        letter."""
+        lines = self.array("merges")
+        if not lines:
+            raise ModelError(
+                f"tokenizer.ggml.model is {self.model!r} but there is no tokenizer.ggml.merges; the file is damaged"
+            )
+        pairs = list(map(str.split, lines, repeat(" "), repeat(1)))
+        return cast("list[tuple[str, str]]", list(map(tuple, pairs)))
+
+    def unk_token(self) -> str | None:
+        index = self.token_id("unknown")
+        return None if index is None else self.tokens[index]
+
+    def add_tokens(self, rust: RustTokenizer) -> None:
+        """Make control tokens special and user-defined tokens plain added tokens, in id order."""
+        from tokenizers import AddedToken
+
+        special, plain = [], []
+        for text, kind in zip(self.tokens, self.types, strict=True):
+            if kind == NORMAL or not text:
+                continue
+            if kind == CONTROL or (kind == UNKNOWN and self.model != "gpt2"):
+                special.append(AddedToken(text, special=True, normalized=False))
+            elif kind == USER_DEFINED:
+                plain.append(AddedToken(text, special=False, normalized=False))
+        rust.add_special_tokens(special)
+        rust.add_tokens(plain)
+
+
+def _build_gpt2(reader: _Reader) -> RustTokenizer:
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    if reader.pre in _RAW_BPE:
+        return _sentencepiece_bpe(
+            reader, reader.vocab(), reader.merges(), has_prefix=reader.flag("add_space_prefix", False)
+        )
+    family = reader.family
+    try:
+        model = models.BPE(vocab=reader.vocab(), merges=reader.merges(), ignore_merges=family.ignore_merges)
+    except Exception as error:
+        raise ModelError(
+            f"tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}; the file is damaged"
+        ) from error
+    rust = Tokenizer(model)
+    if family.normalizer == "NFC":
+        rust.normalizer = normalizers.NFC()
+    rust.pre_tokenizer = family.build()
+    rust.decoder = decoders.ByteLevel()
+    return rust
+
+
+def _build_llama(reader: _Reader) -> RustTokenizer:
+    vocab = reader.vocab()
+    lines = reader.array("merges")
+    merges = reader.merges() if lines else merges_from_scores(reader.tokens, reader.array("scores"), reader.types)
+    return _sentencepiece_bpe(reader, vocab, merges, has_prefix=reader.flag("add_space_prefix", True))
+
+
+def _sentencepiece_bpe(
+    reader: _Reader, vocab: dict[str, int], merges: list[tuple[str, str]], *, has_prefix: bool
+) -> RustTokenizer:
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    has_bytes = "<0x00>" in vocab
+    rust = Tokenizer(
+        models.BPE(vocab=vocab, merges=merges, unk_token=reader.unk_token(), fuse_unk=True, byte_fallback=has_bytes)
+    )
+    spaces: list[Any] = [normalizers.Replace(" ", _SPACE)]
+    if has_prefix:
+        spaces.insert(0, normalizers.Prepend(_SPACE))
+    rust.normalizer = normalizers.Sequence(spaces)
+    steps: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if has_prefix:
+        steps.append(decoders.Strip(content=" ", left=1))
+    rust.decoder = decoders.Sequence(steps)
+    return rust
+
+
+def merges_from_scores(tokens: Sequence[str], scores: Sequence[float], types: Sequence[int]) -> list[tuple[str, str]]:
+    """SentencePiece stores no merges: joining any two pieces that make a third is allowed, higher score first.
+
+    `scores` float, one per token. Returns pairs in the order they apply; ties as in the published conversions (longer
+    left part first). Control, unknown, unused and byte tokens never take part; a user-defined one never results from a
+    merge.
+    """
+    if len(scores) != len(tokens):
+        raise ModelError(
+            f"tokenizer.ggml.scores has {len(scores)} entries for {len(tokens)} tokens; the file is damaged"
+        )
+    parts = {text for text, kind in zip(tokens, types, strict=True) if kind == NORMAL}
+    best_first = sorted((i for i, kind in enumerate(types) if kind == NORMAL), key=lambda i: -scores[i])
+    merges: list[tuple[str, str]] = []
+    for index in best_first:
+        text = tokens[index]
+        for cut in range(len(text) - 1, 0, -1):
+            left = text[:cut]
+            if left in parts and (right := text[cut:]) in parts:
+                merges.append((left, right))
+    return merges
+
+
+def _build_bert(reader: _Reader) -> RustTokenizer:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    # GGUF marks the start of words instead of their continuation.
+    vocab: dict[str, int] = {}
+    for index, (text, kind) in enumerate(zip(reader.tokens, reader.types, strict=True)):
+        if kind == NORMAL and not (text.startswith("[") and text.endswith("]")):
+            text = text[1:] if text.startswith(_SPACE) else "##" + text
+        vocab.setdefault(text, index)
+    is_lower = reader.flag("normalizer.lowercase", all(text == text.lower() for text in vocab if text[:1] != "["))
+    unk = reader.unk_token() or "[UNK]"
+    rust = Tokenizer(models.WordPiece(vocab=vocab, unk_token=unk, max_input_chars_per_word=100))
+    rust.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=is_lower
+    )
+    rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    rust.decoder = decoders.WordPiece(prefix="##", cleanup=False)
+    return rust
+
+
+def _build_t5(reader: _Reader) -> RustTokenizer:
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    scores = reader.array("scores")
+    if len(scores) != len(reader.tokens):
+        raise ModelError(
+            f"tokenizer.ggml.scores has {len(scores)} entries for {len(reader.tokens)} tokens; the file is damaged"
+        )
+    pieces = list(zip(reader.vocab(), map(float, scores), strict=True))
+    has_bytes = BYTE in reader.types
+    rust = Tokenizer(models.Unigram(pieces, unk_id=reader.token_id("unknown") or 0, byte_fallback=has_bytes))
+    steps: list[Any] = []
+    charsmap = reader.array("precompiled_charsmap")
+    if charsmap:
+        steps.append(normalizers.Precompiled(bytes(int(x) & 0xFF for x in charsmap)))
+    if reader.flag("remove_extra_whitespaces", False):
+        steps += [normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), _SPACE)]
+    if steps:
+        rust.normalizer = normalizers.Sequence(steps)
+    scheme = "always" if reader.flag("add_space_prefix", True) else "never"
+    rust.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
+    rust.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
+    return rust
+
+
+_BUILDERS: dict[str, Callable[[_Reader], RustTokenizer]] = {
+    "gpt2": _build_gpt2,
+    "llama": _build_llama,
+    "bert": _build_bert,
+    "t5": _build_t5,
+}
