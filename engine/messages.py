@@ -7,8 +7,6 @@ only: text is made and read in the API process. Every struct is tagged, versione
 
 from __future__ import annotations
 
-from typing import Union
-
 import msgspec
 
 from octavo.engine.sampling_params import SamplingParams
@@ -141,5 +139,5 @@ class Fatal(Message, frozen=True):
     message: str
 
 
-ToEngine = Union[AddRequest, AbortRequest, FinishRequest, StatsRequest, DrainRequest]
-FromEngine = Union[Ready, StepOutputs, Rejected, Stats, Fatal]
+ToEngine = AddRequest | AbortRequest | FinishRequest | StatsRequest | DrainRequest
+FromEngine = Ready | StepOutputs | Rejected | Stats | Fatal

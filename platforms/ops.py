@@ -22,11 +22,14 @@ from octavo.platforms.types import Activation, Array, Embedding, LinearWeight, R
 class Weights(Protocol):
     """Takes checkpoint tensors into a platform's memory, in its own layout."""
 
-    def linear(self, parts: list[RawTensor], bias: RawTensor | None = None, *, transpose: bool = False) -> LinearWeight:
+    def linear(
+        self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
+    ) -> LinearWeight:
         """One linear weight [sum of num_out, num_in] from tensors stacked along the outputs, all of one format.
 
-        `bias` is float32/f16/bf16 [num_out]. `transpose` says the tensors are stored [in, out] (GPT-2). Formats: those of
-        `quant.formats` that this platform runs; others raise PlatformError naming the tensor.
+        (Tensors of different formats are loaded apart.) `bias` is float32/f16/bf16 [num_out], or one per part. `transpose`
+        says the tensors are stored [in, out] (GPT-2). Formats: those of `quant.formats` that this platform runs; others
+        raise PlatformError naming the tensor.
         """
         ...
 
@@ -146,7 +149,16 @@ class Ops(Protocol):
         ...
 
     def varlen_attention(
-        self, q: Array, k: Array, v: Array, *, heads: int, kv_heads: int, scale: float, window: int = 0, alibi: Any | None = None
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        *,
+        heads: int,
+        kv_heads: int,
+        scale: float,
+        window: int = 0,
+        alibi: Any | None = None,
     ) -> Array:
         """Bidirectional attention inside each packed sequence (encoders); touches no pages. `window` w > 0: |i - j| <= w.
 

@@ -1,0 +1,77 @@
+"""What a platform is to the engine: a probe, a place for weights, and models made executable. Twelve members at most.
+
+The engine never asks which platform runs. It asks for sizes, hands over weights, gets an `Executable` and drives it:
+`copy_blocks`, `run`, `head`, `sample`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.platforms.ops import Ops, Weights
+from octavo.platforms.types import Array, Batch, KVSpec, SampleBatch, SampleResult, Variant
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The largest step an executable must take, and its paged memory. Tokens, rows and pages."""
+
+    max_tokens: int
+    max_seqs: int
+    max_logits: int  # rows of one `head` call; more rows are served by more calls
+    max_len: int  # positions of one sequence
+    num_pages: int  # page 0 is the null page
+
+
+class Model(Protocol):
+    """A model's forward pass, written once against the contract."""
+
+    vocab_size: int
+
+    def kv_spec(self, dtype: str, block_tokens: int) -> KVSpec: ...
+    def forward(self, ops: Ops, batch: object) -> Array:
+        """Token ids to logits of the wanted rows; `batch` is opaque (its sizes may be symbolic)."""
+        ...
+
+
+class Executable(Protocol):
+    """A model ready to take steps."""
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copies whole pages (source, destination), in order, before the next run."""
+        ...
+
+    def run(self, batch: Batch) -> None:
+        """One step up to the last hidden states: appends keys and values, attends, leaves rows ready for `head`."""
+        ...
+
+    def head(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Logits [len(rows), vocab] of these token rows of the last run; valid until the next call."""
+        ...
+
+    def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
+        """Draws one token per row of `logits` (a view `head` returned, or a copy)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Platform(Protocol):
+    """One way to run models on this machine."""
+
+    name: str
+    levels: tuple[str, ...]
+    block_tokens: int
+    num_threads: int
+
+    def weights(self) -> Weights: ...
+    def page_bytes(self, spec: KVSpec) -> int: ...
+    def scratch_bytes(self, model: Model, spec: KVSpec, capacity: Capacity) -> int: ...
+    def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> Executable: ...
+    def variants(self) -> list[Variant]:
+        """Every kernel and why it is or is not chosen, best first per op."""
+        ...

@@ -1,0 +1,79 @@
+"""The ordered list of platforms: first that works wins, or the one asked for, with every refusal's reason.
+
+A platform's module is imported only when its turn comes, so that a missing library is a reason, never a crash.
+"""
+
+from __future__ import annotations
+
+import platform as machine_info
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from octavo.engine.errors import ConfigError, PlatformError
+from octavo.platforms.platform import Platform
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A platform by name: `probe` says why it cannot run here ('' = it can), `make` builds it."""
+
+    name: str
+    probe: Callable[[], str]
+    make: Callable[[int, tuple[str, ...] | None], Platform]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The platform in use and why the ones before it were passed over."""
+
+    platform: Platform
+    refused: tuple[tuple[str, str], ...]
+
+
+def _probe_x86() -> str:
+    if machine_info.machine() not in ("x86_64", "AMD64"):
+        return f"this machine is {machine_info.machine()}"
+    try:
+        from octavo.platforms.x86.native import load
+
+        load()
+    except PlatformError as error:
+        return str(error)
+    return ""
+
+
+def _make_x86(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
+    from octavo.platforms.x86.platform import X86Platform
+
+    return X86Platform(num_threads, isa)
+
+
+def _make_reference(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
+    from octavo.platforms.reference.platform import ReferencePlatform
+
+    return ReferencePlatform()
+
+
+PLATFORMS: tuple[Entry, ...] = (
+    Entry("x86", _probe_x86, _make_x86),
+    Entry("reference", lambda: "", _make_reference),
+)
+
+
+def choose_platform(name: str | None, num_threads: int, isa: tuple[str, ...] | None = None) -> Chosen:
+    """The platform called `name`, or the first of the list that runs here. Unknown names and refusals are errors."""
+    known = [entry.name for entry in PLATFORMS]
+    if name is not None and name not in known:
+        close = get_close_matches(name, known, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"unknown platform {name!r}; known are {', '.join(known)}{hint}")
+    refused: list[tuple[str, str]] = []
+    for entry in PLATFORMS:
+        if name is not None and entry.name != name:
+            continue
+        reason = entry.probe()
+        if not reason:
+            return Chosen(entry.make(num_threads, isa), tuple(refused))
+        refused.append((entry.name, reason))
+    raise PlatformError("no platform runs here: " + "; ".join(f"{n}: {why}" for n, why in refused))

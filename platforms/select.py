@@ -1,0 +1,117 @@
+"""The only chooser: which kernel runs each op, and why the others do not.
+
+Rows come from the loaded module itself, never from constants, so that what is listed is what is there. Levels agree bit for
+bit, hence a choice changes speed only. A level may be refused by the processor, by the user (OCTAVO_ISA) or by its own
+self-test; every refusal keeps its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from octavo.engine.errors import ConfigError, PlatformError
+from octavo.platforms.types import Variant
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kernel as its module lists it."""
+
+    op: str
+    name: str
+    level: str
+    required: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel for few rows, the kernel from `many_from` rows on (often the same), and the refused with reasons."""
+
+    few: str
+    many: str
+    many_from: int
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+#: levels that only pay from some rows on: (op prefix, level) -> rows
+MANY_FROM = {("linear_", "amx"): 8, ("paged_attention_", "amx"): 4}
+
+
+@dataclass
+class OpTable:
+    """op -> Choice."""
+
+    choices: dict[str, Choice] = field(default_factory=dict)
+
+    def __getitem__(self, op: str) -> Choice:
+        choice = self.choices.get(op)
+        if choice is None:
+            raise PlatformError(f"no kernel for {op}; there are kernels for {', '.join(sorted(self.choices))}")
+        return choice
+
+    def __contains__(self, op: str) -> bool:
+        return op in self.choices
+
+
+def allowed_features(available: int, levels: Mapping[str, int], asked: tuple[str, ...] | None) -> int:
+    """Feature bits to use: what the machine has, cut to the levels asked for (None: all). Unknown names are an error."""
+    if asked is None:
+        return available
+    unknown = [name for name in asked if name not in levels]
+    if unknown:
+        raise ConfigError(f"OCTAVO_ISA={','.join(asked)}: unknown level {unknown[0]}; allowed are {', '.join(levels)}")
+    bits = 0
+    for name in asked:
+        bits |= levels[name]
+    return available & bits
+
+
+def refusal(row: KernelRow, available: int, allowed: int, bad_levels: Mapping[str, str]) -> str:
+    """Why a kernel may not run ('' = it may)."""
+    if row.level in bad_levels:
+        return bad_levels[row.level]
+    if row.required & ~available:
+        return f"the processor lacks what {row.level} needs"
+    if row.required & ~allowed:
+        return "switched off by OCTAVO_ISA"
+    return ""
+
+
+def choose(
+    rows: Iterable[KernelRow], levels: Mapping[str, int], available: int, allowed: int, bad_levels: Mapping[str, str]
+) -> OpTable:
+    """Best level first for every op; `levels` is ordered slowest first. An op without a runnable kernel is left out."""
+    order = {name: i for i, name in enumerate(levels)}
+    by_op: dict[str, list[KernelRow]] = {}
+    for row in rows:
+        by_op.setdefault(row.op, []).append(row)
+    table = OpTable()
+    for op, candidates in by_op.items():
+        candidates.sort(key=lambda row: -order[row.level])
+        why = {row.name: refusal(row, available, allowed, bad_levels) for row in candidates}
+        runnable = [row for row in candidates if not why[row.name]]
+        if not runnable:
+            continue
+        few = next((row for row in runnable if _many_from(op, row.level) == 0), runnable[-1])
+        many = runnable[0]
+        refused = tuple((row.name, why[row.name]) for row in candidates if why[row.name])
+        table.choices[op] = Choice(few.name, many.name, _many_from(op, many.level), refused)
+    return table
+
+
+def _many_from(op: str, level: str) -> int:
+    return next((rows for (prefix, name), rows in MANY_FROM.items() if name == level and op.startswith(prefix)), 0)
+
+
+def explain(
+    rows: Iterable[KernelRow], table: OpTable, available: int, allowed: int, bad_levels: Mapping[str, str]
+) -> list[Variant]:
+    """Every kernel with its part in the choice, for `octavo doctor` and the tests."""
+    out = []
+    for row in rows:
+        choice = table.choices.get(row.op)
+        reason = refusal(row, available, allowed, bad_levels)
+        uses = [] if choice is None else [w for w, n in (("few", choice.few), ("many", choice.many)) if n == row.name]
+        out.append(Variant(row.op, row.name, row.level, reason, {"chosen": bool(uses), "rows": "+".join(uses)}))
+    return out

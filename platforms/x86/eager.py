@@ -1,0 +1,99 @@
+"""Ops run at once on numpy arrays, each as a program of its own: how the conformance suite reaches every kernel.
+
+Same recorder, same kernels, same argument checks as a recorded model; only the program is one op long. `last_variant`
+names the kernels that ran.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.platforms.platform import Capacity
+from octavo.platforms.types import Batch, KVSpec, Rows
+from octavo.platforms.x86.native import Native
+from octavo.platforms.x86.recorder import Recorder, Symbol, page_bytes
+from octavo.platforms.x86.tables import RopeTables
+
+F32 = NDArray[np.float32]
+
+
+class EagerOps:
+    """`Ops` on numpy arrays. `begin` gives the batch (and keeps one KV pool over steps); without it rows stand alone."""
+
+    def __init__(
+        self, native: Native, team: Any, spec: KVSpec | None = None, num_pages: int = 1, max_len: int = 4096
+    ) -> None:
+        self.native = native
+        self.team = team
+        self.spec = spec
+        self.pool = None if spec is None else native.module.Arena(num_pages * page_bytes(spec))
+        self.ran: list[str] = []
+        self._rope = RopeTables(native, max_len)
+        self._batch: Batch | None = None
+
+    def begin(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def last_variant(self, op: str) -> str:
+        """The kernel that ran last for an op (by the op's kernel prefix), '' if none."""
+        return next((name for name in reversed(self.ran) if name.startswith(op)), "")
+
+    def split(self, x: F32, widths: list[int]) -> list[F32]:
+        return [part.copy() for part in np.split(x, np.cumsum(widths)[:-1], axis=1)]
+
+    def segment(self, name: str) -> None:
+        """Nothing to cut here."""
+
+    def __getattr__(self, op: str) -> Any:
+        if op.startswith("_") or not hasattr(Recorder, op):
+            raise AttributeError(op)
+
+        def call(*args: Any, **kwargs: Any) -> F32 | None:
+            return self._call(op, args, kwargs)
+
+        return call
+
+    def _call(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> F32 | None:
+        arrays = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray) and a.ndim == 2]
+        num_rows = arrays[0].shape[0] if arrays else 0
+        batch = self._batch
+        tokens = batch.num_tokens if batch is not None else num_rows
+        logits = len(batch.logits_rows) if batch is not None else 0
+        seqs = batch.num_seqs if batch is not None else 0
+        capacity = Capacity(max(tokens, 1), max(seqs, 1), max(logits, 1), self._rope.max_positions, 1)
+        recorder = Recorder(self.native, capacity, self.spec, self._rope)
+        held: list[F32] = []
+
+        def symbol(value: Any) -> Any:
+            if not (isinstance(value, np.ndarray) and value.ndim == 2):
+                return value
+            rows: Rows = "tokens" if value.shape[0] == tokens else "logits" if value.shape[0] == logits else "sequences"
+            array = np.ascontiguousarray(value, np.float32)
+            held.append(array)
+            return recorder.external(array.ctypes.data, array.shape[1], array.shape[1], rows)
+
+        output: Symbol | None = getattr(recorder, op)(*map(symbol, args), **{k: symbol(v) for k, v in kwargs.items()})
+        recorded = recorder.finish(output)
+        if batch is not None:
+            self._rope.fill(int(batch.positions.max(initial=0)) + 1)
+        recorded.program.run(self.team, self._step(tokens), 0, len(recorded.program))
+        self.ran += [few for few, _ in recorded.program.names]
+        if output is None:
+            return None
+        rows = {"tokens": tokens, "logits": logits, "sequences": seqs}[output.rows]
+        start = (recorded.output_address - recorded.arena.address) // 4
+        flat = np.frombuffer(recorded.arena, np.uint8).view(np.float32)[start : start + rows * output.stride]
+        return flat.reshape(rows, output.stride)[:, : output.width].copy()
+
+    def _step(self, tokens: int) -> Any:
+        b = self._batch
+        pool = 0 if self.pool is None else self.pool.address
+        if b is None:
+            return self.native.module.Step(tokens, 0, 0, None, None, None, None, None, None, None, pool, [])
+        return self.native.module.Step(
+            b.num_tokens, b.num_seqs, len(b.logits_rows), b.token_ids, b.positions, b.query_start, b.kv_len, b.token_seq,
+            b.token_types, b.logits_rows, pool, list(b.block_tables),
+        )  # fmt: skip

@@ -1,0 +1,95 @@
+"""A recorded model ready to take steps: fills the step's arrays, runs the program, hands out logits and draws tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.platforms.types import Batch, SampleBatch, SampleResult
+from octavo.platforms.x86.native import Native
+from octavo.platforms.x86.recorder import Recorded
+from octavo.platforms.x86.sampling import NativeSampler
+from octavo.platforms.x86.tables import RopeTables
+
+_NO_ROWS = np.zeros(0, np.int32)
+
+
+class X86Executable:
+    """Implements `octavo.platforms.platform.Executable`."""
+
+    def __init__(
+        self,
+        native: Native,
+        team: Any,
+        recorded: Recorded,
+        rope: RopeTables,
+        pool: Any,
+        page_bytes: int,
+        max_logits: int,
+    ) -> None:
+        self.native = native
+        self.team = team
+        self.recorded = recorded
+        self.pool = pool
+        self.page_bytes = page_bytes
+        self.max_logits = max_logits
+        self._rope = rope
+        self._batch: Batch | None = None
+        self._pool_address = 0 if pool is None else pool.address
+        self._pages = None if pool is None else np.frombuffer(pool, np.uint8)
+        self._output = self._view(recorded)
+        self._sampler = NativeSampler(native, team)
+
+    def _view(self, recorded: Recorded) -> NDArray[np.float32]:
+        start = (recorded.output_address - recorded.arena.address) // 4
+        stride, width = recorded.output.stride, recorded.output.width
+        flat = np.frombuffer(recorded.arena, np.uint8).view(np.float32)[start:]
+        rows = min(self.max_logits, (flat.size - width) // stride + 1)
+        return np.lib.stride_tricks.as_strided(flat, (rows, width), (stride * 4, 4))
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        if self._pages is None:
+            return
+        size = self.page_bytes
+        for source, target in pairs:
+            self._pages[target * size : (target + 1) * size] = self._pages[source * size : (source + 1) * size]
+
+    def run(self, batch: Batch) -> None:
+        self._batch = batch
+        if batch.num_tokens:
+            self._rope.fill(int(batch.positions.max()) + 1)
+        step = self._step(batch, _NO_ROWS)
+        self.recorded.program.run(self.team, step, 0, self.recorded.head_at)
+
+    def head(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
+        if self._batch is None or len(rows) > self.max_logits:
+            raise ValueError(f"head: {len(rows)} rows after a run; at most {self.max_logits} at a time")
+        step = self._step(self._batch, np.ascontiguousarray(rows, np.int32))
+        self.recorded.program.run(self.team, step, self.recorded.head_at, len(self.recorded.program))
+        return self._output[: len(rows)]
+
+    def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
+        return self._sampler.sample(logits, batch)
+
+    def profile(self, batch: Batch, rows: NDArray[np.int32]) -> list[tuple[str, float]]:
+        """Seconds per instruction of one whole step (kernel name, seconds); the step runs as it would otherwise."""
+        self._batch = batch
+        self._rope.fill(int(batch.positions.max()) + 1)
+        step = self._step(batch, np.ascontiguousarray(rows, np.int32))
+        program = self.recorded.program
+        names = [few for few, _ in program.names]
+        return list(zip(names, program.profile(self.team, step), strict=True))
+
+    def close(self) -> None:
+        """Lets go of the paged memory and the arena; the object takes no steps afterwards."""
+        self._pages = None
+        self.pool = None
+        self._batch = None
+
+    def _step(self, batch: Batch, rows: NDArray[np.int32]) -> Any:
+        return self.native.module.Step(
+            batch.num_tokens, batch.num_seqs, len(rows), batch.token_ids, batch.positions, batch.query_start, batch.kv_len,
+            batch.token_seq, batch.token_types, rows, self._pool_address, list(batch.block_tables),
+        )  # fmt: skip

@@ -1,0 +1,66 @@
+"""The loaded x86 module: its kernels, the levels this machine and the user allow, and the choice made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from octavo.engine.errors import PlatformError
+from octavo.platforms.select import KernelRow, OpTable, allowed_features, choose, explain
+from octavo.platforms.types import Variant
+
+
+def load(module: str = "octavo._avx") -> ModuleType:
+    """The native module; a missing or broken one is a PlatformError with the reason."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise PlatformError(
+            f"the x86 kernels cannot be loaded: {error}; reinstall octavo, or set OCTAVO_PLATFORM=reference"
+        ) from error
+
+
+@dataclass
+class Native:
+    """A module with the levels in force. `bad_levels` holds levels whose self-test failed, with the reason."""
+
+    module: Any
+    isa: tuple[str, ...] | None = None
+    bad_levels: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def levels(self) -> dict[str, int]:
+        return dict(self.module.levels())
+
+    @cached_property
+    def rows(self) -> list[KernelRow]:
+        return [KernelRow(op, name, level, required) for op, name, level, required, _ in self.module.kernels()]
+
+    @cached_property
+    def available(self) -> int:
+        return int(self.module.available_features())
+
+    @cached_property
+    def allowed(self) -> int:
+        return allowed_features(self.available, self.levels, self.isa)
+
+    @cached_property
+    def table(self) -> OpTable:
+        return choose(self.rows, self.levels, self.available, self.allowed, self.bad_levels)
+
+    def runnable_levels(self) -> tuple[str, ...]:
+        """Levels this machine and the user allow, slowest first."""
+        return tuple(
+            name for name, bits in self.levels.items() if not bits & ~self.allowed and name not in self.bad_levels
+        )
+
+    def disable(self, level: str, reason: str) -> None:
+        """Takes a level out of the choice (its self-test failed)."""
+        self.bad_levels[level] = reason
+        self.__dict__.pop("table", None)
+
+    def variants(self) -> list[Variant]:
+        return explain(self.rows, self.table, self.available, self.allowed, self.bad_levels)

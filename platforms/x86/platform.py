@@ -1,0 +1,61 @@
+"""The x86 platform: weights packed into panels, models recorded as native programs, one thread team."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Any
+
+from octavo.platforms.platform import Capacity, Model
+from octavo.platforms.types import KVSpec, Variant
+from octavo.platforms.x86.executable import X86Executable
+from octavo.platforms.x86.native import Native, load
+from octavo.platforms.x86.recorder import Recorder, page_bytes
+from octavo.platforms.x86.tables import RopeTables
+from octavo.platforms.x86.weights import X86Weights
+
+#: pauses before a waiting thread sleeps: some tens of microseconds, none worth it when threads outnumber processors
+SPIN_PAUSES = 4000
+SPIN_OVERSUBSCRIBED = 50
+
+
+class X86Platform:
+    """Implements `octavo.platforms.platform.Platform`."""
+
+    name = "x86"
+    block_tokens = 32
+
+    def __init__(self, num_threads: int, isa: tuple[str, ...] | None = None, module: str = "octavo._avx") -> None:
+        self.native = Native(load(module), isa)
+        self.num_threads = num_threads
+        self.levels = self.native.runnable_levels()
+
+    @cached_property
+    def team(self) -> Any:
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        spin = SPIN_PAUSES if self.num_threads <= processors else SPIN_OVERSUBSCRIBED
+        return self.native.module.Team(self.num_threads, spin)
+
+    def weights(self) -> X86Weights:
+        return X86Weights(self.native, self.team)
+
+    def page_bytes(self, spec: KVSpec) -> int:
+        return page_bytes(spec)
+
+    def scratch_bytes(self, model: Model, spec: KVSpec, capacity: Capacity) -> int:
+        """Arena bytes of the model's program at this capacity (recorded once for the answer)."""
+        return int(self._record(model, spec, capacity)[0].arena.bytes)
+
+    def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> X86Executable:
+        recorded, rope = self._record(model, spec, capacity)
+        pool = self.native.module.Arena(capacity.num_pages * page_bytes(spec))
+        return X86Executable(self.native, self.team, recorded, rope, pool, page_bytes(spec), capacity.max_logits)
+
+    def variants(self) -> list[Variant]:
+        return self.native.variants()
+
+    def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Any, RopeTables]:
+        rope = RopeTables(self.native, capacity.max_len)
+        recorder = Recorder(self.native, capacity, spec, rope)
+        output = model.forward(recorder, None)
+        return recorder.finish(output), rope

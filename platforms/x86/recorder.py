@@ -1,0 +1,427 @@
+"""Records a model's forward pass as a native program over a planned arena.
+
+Implements `octavo.platforms.ops.Ops`: arrays are `Symbol`s, every call appends one or more native instructions, and
+`finish` places the buffers and hands the list over. Sizes of rows stay symbolic (tokens, logits rows, sequences), so one
+program serves prefill, decode and mixed steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.errors import PlatformError
+from octavo.platforms.platform import Capacity
+from octavo.platforms.types import Activation, KVSpec, Rope, Rows
+from octavo.platforms.x86.native import Native
+from octavo.platforms.x86.plan import Buffer, place
+from octavo.platforms.x86.tables import RopeTables
+from octavo.platforms.x86.weights import X86Embedding, X86Linear
+
+ROWS_KIND: dict[Rows, int] = {"tokens": 0, "logits": 1, "sequences": 2}
+ACTIVATIONS: dict[Activation, int] = {
+    name: i
+    for i, name in enumerate(("none", "silu", "gelu", "gelu_tanh", "relu", "relu2", "tanh", "sigmoid"))  # type: ignore[misc]
+}
+KV_TYPES = {"f32": 0, "bf16": 1, "f16": 2, "int8": 3}
+KV_ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
+IDS_SOURCES = {"token_ids": 0, "positions": 1, "token_types": 2}
+POOL_MODES = {"cls": 0, "last": 1, "mean": 2}
+
+
+def kv_head_bytes(spec: KVSpec) -> int:
+    """Bytes of one kv head's share of one layer in a page (csrc_common/contract/attention.h)."""
+    scales = 2 * spec.block_tokens * 4 if spec.dtype == "int8" else 0
+    return 2 * spec.block_tokens * spec.head_dim * KV_ELEMENT_BYTES[spec.dtype] + scales
+
+
+def page_bytes(spec: KVSpec) -> int:
+    """Bytes of one page: every layer of a group, rounded up to 4 KiB."""
+    return -(-spec.layers_per_group * spec.num_kv_heads * kv_head_bytes(spec) // 4096) * 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """A float32 activation [rows, width]: columns `column`.. of a buffer whose rows are `stride` elements apart."""
+
+    buffer: int
+    width: int
+    stride: int
+    rows: Rows
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An address inside a planned buffer, resolved when the program is finished."""
+
+    buffer: int
+    offset_bytes: int = 0
+
+
+@dataclass
+class Prepared:
+    """An input in a weight format's own form."""
+
+    q: int
+    stride: int
+    scales: int
+    sums: int
+    scale_stride: int
+
+
+@dataclass
+class _Instruction:
+    op: str
+    rows: Rows
+    fields: dict[str, Any]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass
+class Recorded:
+    """A finished program. `segments` are (name, first instruction); `head_at` starts the part that `head` runs."""
+
+    program: Any
+    arena: Any
+    output: Symbol
+    output_address: int
+    segments: list[tuple[str, int]]
+    head_at: int
+    held: list[Any] = field(default_factory=list)
+
+
+class Recorder:
+    """One recording. `max_rows` bounds each row kind; eager use gives inputs by address."""
+
+    def __init__(self, native: Native, capacity: Capacity, spec: KVSpec | None, rope_tables: RopeTables) -> None:
+        self.native = native
+        self.spec = spec
+        self.max_rows: dict[Rows, int] = {
+            "tokens": capacity.max_tokens,
+            "logits": capacity.max_logits,
+            "sequences": capacity.max_seqs,
+        }
+        self.rope_tables = rope_tables
+        self.segments: list[tuple[str, int]] = []
+        self.head_at = -1
+        self._row_bytes: list[int] = []
+        self._rows: list[Rows] = []
+        self._external: dict[int, int] = {}
+        self._list: list[_Instruction] = []
+        self._prepared: dict[tuple[int, int, int, str], Prepared] = {}
+        self._held: list[Any] = []
+
+    # -- tokens ------------------------------------------------------------------------------------------------------
+    def embedding(self, table: X86Embedding, *, ids: str = "token_ids", scale: float = 1.0) -> Symbol:
+        y = self._new(table.width, "tokens")
+        self._emit(
+            f"embedding_{table.format}", "tokens", reads=(), writes=(y,),
+            table=self._hold(table.data), row_bytes=table.row_bytes, num_rows=table.num_rows, width=table.width,
+            scale=scale, source=IDS_SOURCES[ids], **self._out(y),
+        )  # fmt: skip
+        return y
+
+    def add(self, a: Symbol, b: Symbol, *, scale_a: float = 1.0, scale_b: float = 1.0) -> Symbol:
+        y = self._new(a.width, a.rows)
+        self._emit(
+            "add", a.rows, reads=(a, b), writes=(y,),
+            a=self._at(a), lda=a.stride, b=self._at(b), ldb=b.stride, width=a.width, scale_a=scale_a, scale_b=scale_b,
+            rows=self._rows_field(a.rows), **self._out(y),
+        )  # fmt: skip
+        return y
+
+    def rms_norm(self, x: Symbol, weight: NDArray[np.float32] | None, eps: float, *, heads: int = 1) -> Symbol:
+        return self._norm("rms_norm", x, weight, None, eps, heads)
+
+    def layer_norm(self, x: Symbol, weight: Any | None, bias: Any | None, eps: float) -> Symbol:
+        return self._norm("layer_norm", x, weight, bias, eps, 1)
+
+    def rope(self, x: Symbol, rope: Rope, *, heads: int) -> Symbol:
+        y = self._new(x.width, x.rows)
+        table = self.rope_tables.table(rope)
+        self._emit(
+            "rope", x.rows, reads=(x,), writes=(y,),
+            x=self._at(x), ldx=x.stride, table=table.address, max_positions=table.max_positions, heads=heads,
+            head_dim=x.width // heads, rotary_dim=rope.rotary_dim, interleaved=int(rope.interleaved), **self._out(y),
+        )  # fmt: skip
+        return y
+
+    # -- linear ------------------------------------------------------------------------------------------------------
+    def linear(
+        self,
+        x: Symbol,
+        weight: X86Linear,
+        *,
+        activation: Activation = "none",
+        gate: Symbol | None = None,
+        residual: Symbol | None = None,
+        scale: float = 1.0,
+    ) -> Symbol:
+        if x.width != weight.num_in:
+            raise PlatformError(f"linear: input of width {x.width} for a weight of {weight.num_in} inputs")
+        y = self._new(weight.num_out, x.rows)
+        prepared = self._prepare(x, weight.packed.prepare)
+        reads = [Symbol(prepared.q, 0, 0, x.rows)] + [s for s in (gate, residual) if s is not None]
+        if prepared.scales >= 0:
+            reads += [Symbol(prepared.scales, 0, 0, x.rows), Symbol(prepared.sums, 0, 0, x.rows)]
+        direct = weight.packed.prepare == ""
+        self._held.append(weight)
+        self._emit(
+            f"linear_{weight.packed.kind}", x.rows, reads=tuple(reads), writes=(y,),
+            x=self._at(x) if direct else Ref(prepared.q), ldx=x.stride if direct else prepared.stride,
+            scales=Ref(prepared.scales) if prepared.scales >= 0 else 0,
+            sums=Ref(prepared.sums) if prepared.sums >= 0 else 0, lds=prepared.scale_stride,
+            weight=weight.memory.address, n=weight.num_out, k=weight.num_in, bias=weight.bias_address,
+            gate=0 if gate is None else self._at(gate), ldgate=0 if gate is None else gate.stride,
+            residual=0 if residual is None else self._at(residual), ldres=0 if residual is None else residual.stride,
+            scale=scale, activation=ACTIVATIONS[activation], flags=weight.packed.flags,
+            rows=self._rows_field(x.rows), **self._out(y),
+        )  # fmt: skip
+        return y
+
+    def gated_mlp(
+        self,
+        x: Symbol,
+        gate: X86Linear,
+        up: X86Linear,
+        down: X86Linear,
+        activation: Activation,
+        *,
+        residual: Symbol | None = None,
+        scale: float = 1.0,
+    ) -> Symbol:
+        hidden = self.linear(x, up, gate=self.linear(x, gate, activation=activation))
+        return self.linear(hidden, down, residual=residual, scale=scale)
+
+    # -- attention ---------------------------------------------------------------------------------------------------
+    def kv_append(self, k: Symbol, v: Symbol, *, layer: int) -> None:
+        spec = self._kv()
+        self._emit(
+            f"kv_append_{spec.dtype}", "tokens", reads=(k, v), writes=(),
+            k=self._at(k), ldk=k.stride, v=self._at(v), ldv=v.stride, **self._page(layer),
+        )  # fmt: skip
+
+    def paged_attention(
+        self,
+        q: Symbol,
+        *,
+        layer: int,
+        heads: int,
+        scale: float,
+        softcap: float = 0.0,
+        sinks: Any | None = None,
+        alibi: Any | None = None,
+    ) -> Symbol:
+        spec = self._kv()
+        y = self._new(heads * spec.head_dim, "tokens")
+        group, _ = spec.place(layer)
+        self._emit(
+            f"paged_attention_{spec.dtype}", "tokens", reads=(q,), writes=(y,),
+            q=self._at(q), ldq=q.stride, heads=heads, window=spec.groups[group].window,
+            sinks=self._vector(sinks), alibi=self._vector(alibi), scale=scale, softcap=softcap,
+            **self._page(layer), **self._out(y),
+        )  # fmt: skip
+        return y
+
+    def varlen_attention(
+        self,
+        q: Symbol,
+        k: Symbol,
+        v: Symbol,
+        *,
+        heads: int,
+        kv_heads: int,
+        scale: float,
+        window: int = 0,
+        alibi: Any | None = None,
+    ) -> Symbol:
+        y = self._new(q.width, "tokens")
+        self._emit(
+            "varlen_attention", "tokens", reads=(q, k, v), writes=(y,),
+            q=self._at(q), ldq=q.stride, k=self._at(k), ldk=k.stride, v=self._at(v), ldv=v.stride, heads=heads,
+            kv_heads=kv_heads, head_dim=q.width // heads, window=window, alibi=self._vector(alibi), scale=scale,
+            **self._out(y),
+        )  # fmt: skip
+        return y
+
+    # -- output ------------------------------------------------------------------------------------------------------
+    def gather_rows(self, x: Symbol) -> Symbol:
+        if self.head_at < 0:
+            self.head_at = len(self._list)
+            self.segments.append(("head", self.head_at))
+        y = self._new(x.width, "logits")
+        self._emit(
+            "gather_rows", "logits", reads=(x,), writes=(y,),
+            x=self._at(x), ldx=x.stride, width=x.width, **self._out(y),
+        )  # fmt: skip
+        return y
+
+    def softcap(self, x: Symbol, cap: float) -> Symbol:
+        y = self._new(x.width, x.rows)
+        self._emit(
+            "softcap", x.rows, reads=(x,), writes=(y,),
+            x=self._at(x), ldx=x.stride, width=x.width, cap=cap, rows=self._rows_field(x.rows), **self._out(y),
+        )  # fmt: skip
+        return y
+
+    def lm_head(self, x: Symbol, weight: X86Linear, *, scale: float = 1.0, softcap: float = 0.0) -> Symbol:
+        logits = self.linear(x, weight, scale=scale)
+        return self.softcap(logits, softcap) if softcap else logits
+
+    def pool(self, x: Symbol, mode: str, *, normalize: bool = False) -> Symbol:
+        y = self._new(x.width, "sequences")
+        self._emit(
+            "pool", "sequences", reads=(x,), writes=(y,),
+            x=self._at(x), ldx=x.stride, width=x.width, mode=POOL_MODES[mode], normalize=int(normalize), **self._out(y),
+        )  # fmt: skip
+        return y
+
+    # -- shape -------------------------------------------------------------------------------------------------------
+    def split(self, x: Symbol, widths: list[int]) -> list[Symbol]:
+        if sum(widths) != x.width:
+            raise PlatformError(f"split: widths {widths} do not add up to {x.width}")
+        out, column = [], x.column
+        for width in widths:
+            out.append(Symbol(x.buffer, width, x.stride, x.rows, column))
+            column += width
+        return out
+
+    def segment(self, name: str) -> None:
+        self.segments.append((name, len(self._list)))
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+    def external(self, address: int, width: int, stride: int, rows: Rows) -> Symbol:
+        """An input that lives outside the arena (eager use)."""
+        symbol = self._new(width, rows)
+        self._external[symbol.buffer] = address
+        return Symbol(symbol.buffer, width, stride, rows)
+
+    def finish(self, output: Symbol | None) -> Recorded:
+        """Places the buffers, resolves addresses and builds the native program."""
+        lives = self._lives(output)
+        planned = {index: buffer for index, buffer in lives.items() if index not in self._external}
+        arena = self.native.module.Arena(max(place(list(planned.values())), 64))
+        program = self.native.module.Program()
+
+        def resolve(value: Any) -> Any:
+            if not isinstance(value, Ref):
+                return value
+            outside = self._external.get(value.buffer)
+            base = outside if outside is not None else arena.address + planned[value.buffer].offset
+            return base + value.offset_bytes
+
+        for ins in self._list:
+            choice = self.native.table[ins.op]
+            fields = {name: resolve(value) for name, value in ins.fields.items()}
+            program.add(choice.few, choice.many, choice.many_from, self._rows_field(ins.rows), fields)
+        address = 0 if output is None else resolve(self._at(output))
+        head_at = self.head_at if self.head_at >= 0 else len(self._list)
+        return Recorded(program, arena, output, address, self.segments, head_at, self._held)
+
+    def _lives(self, output: Symbol | None) -> dict[int, Buffer]:
+        """First and last use of every buffer. What `head` reads lives to the end: it may run several times."""
+        lives: dict[int, Buffer] = {}
+        end = len(self._list)
+        for i, ins in enumerate(self._list):
+            for index in (*ins.writes, *ins.reads):
+                if index < 0:
+                    continue
+                life = lives.get(index)
+                if life is None:
+                    size = self._row_bytes[index] * self.max_rows[self._rows[index]]
+                    lives[index] = Buffer(size, i, i)
+                else:
+                    life.last = i
+        if output is not None and output.buffer in lives:
+            lives[output.buffer].last = end
+        if self.head_at >= 0:
+            for life in lives.values():
+                if life.first < self.head_at <= life.last:
+                    life.last = end
+        return lives
+
+    def _emit(
+        self, op: str, rows: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
+    ) -> None:
+        if op not in self.native.table:
+            raise PlatformError(f"no runnable x86 kernel for {op}; run `octavo doctor` for the reasons")
+        self._list.append(
+            _Instruction(op, rows, fields, tuple(s.buffer for s in reads), tuple(s.buffer for s in writes))
+        )
+
+    def _new(self, width: int, rows: Rows, element_bytes: int = 4) -> Symbol:
+        stride = -(-width * element_bytes // 64) * 64 // element_bytes
+        self._row_bytes.append(stride * element_bytes)
+        self._rows.append(rows)
+        return Symbol(len(self._row_bytes) - 1, width, stride, rows)
+
+    def _prepare(self, x: Symbol, form: str) -> Prepared:
+        if not form:
+            return Prepared(x.buffer, x.stride, -1, -1, 0)
+        key = (x.buffer, x.column, x.width, form)
+        if key in self._prepared:
+            return self._prepared[key]
+        padded = -(-x.width // 32) * 32
+        q = self._new(padded, x.rows, 2 if form == "prepare_bf16" else 1)
+        scales = sums = None
+        stride = 0
+        if form != "prepare_bf16":
+            group = 32 if form == "prepare_i8g32" else 256
+            scales = self._new(-(-x.width // group), x.rows)
+            stride = scales.stride
+            sums = self._new(stride * (16 if group == 256 else 1), x.rows)
+        self._emit(
+            form, x.rows, reads=(x,), writes=tuple(s for s in (q, scales, sums) if s is not None),
+            x=self._at(x), ldx=x.stride, k=x.width, q=Ref(q.buffer), ldq=q.stride,
+            scales=0 if scales is None else Ref(scales.buffer), sums=0 if sums is None else Ref(sums.buffer),
+            lds=stride, rows=self._rows_field(x.rows),
+        )  # fmt: skip
+        made = Prepared(
+            q.buffer, q.stride, -1 if scales is None else scales.buffer, -1 if sums is None else sums.buffer, stride
+        )
+        self._prepared[key] = made
+        return made
+
+    def _norm(self, op: str, x: Symbol, weight: Any, bias: Any, eps: float, heads: int) -> Symbol:
+        y = self._new(x.width, x.rows)
+        self._emit(
+            op, x.rows, reads=(x,), writes=(y,),
+            x=self._at(x), ldx=x.stride, weight=self._vector(weight), bias=self._vector(bias), width=x.width // heads,
+            heads=heads, eps=eps, rows=self._rows_field(x.rows), **self._out(y),
+        )  # fmt: skip
+        return y
+
+    def _page(self, layer: int) -> dict[str, int]:
+        spec = self._kv()
+        group, index = spec.place(layer)
+        return {
+            "kv_heads": spec.num_kv_heads, "head_dim": spec.head_dim, "block_tokens": spec.block_tokens,
+            "page_bytes": page_bytes(spec), "layer_offset": index * spec.num_kv_heads * kv_head_bytes(spec),
+            "group": group, "kv_type": KV_TYPES[spec.dtype],
+        }  # fmt: skip
+
+    def _kv(self) -> KVSpec:
+        if self.spec is None:
+            raise PlatformError("this model was built without paged memory; give it a KVSpec")
+        return self.spec
+
+    def _at(self, x: Symbol) -> Ref:
+        return Ref(x.buffer, x.column * 4)
+
+    def _out(self, y: Symbol) -> dict[str, Any]:
+        return {"y": self._at(y), "ldy": y.stride}
+
+    def _vector(self, values: NDArray[np.float32] | None) -> int:
+        return 0 if values is None else self._hold(np.ascontiguousarray(values, np.float32))
+
+    def _hold(self, array: NDArray[Any]) -> int:
+        self._held.append(array)
+        return array.ctypes.data
+
+    def _rows_field(self, rows: Rows) -> tuple[int, int]:
+        return ROWS_KIND[rows], 0

@@ -1,0 +1,60 @@
+"""RoPE tables, filled as far as positions are used: a long context costs its table only when somebody is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from octavo.platforms.rope import cos_sin
+from octavo.platforms.types import Rope
+from octavo.platforms.x86.native import Native
+
+CHUNK_POSITIONS = 512
+
+
+@dataclass
+class RopeTable:
+    """[max_positions][2][rotary_dim / 2] float32: cos row, then sin row; rows below `filled` are valid."""
+
+    rope: Rope
+    max_positions: int
+    arena: Any
+    filled: int = 0
+
+    @property
+    def address(self) -> int:
+        return int(self.arena.address)
+
+    def fill(self, up_to: int) -> None:
+        """Makes positions below `up_to` valid."""
+        while self.filled < min(up_to, self.max_positions):
+            stop = min(self.filled + CHUNK_POSITIONS, self.max_positions)
+            cos, sin = cos_sin(self.rope, np.arange(self.filled, stop))
+            half = self.rope.rotary_dim // 2
+            rows = np.frombuffer(self.arena, np.float32)[: self.max_positions * 2 * half].reshape(-1, 2, half)
+            rows[self.filled : stop, 0] = cos
+            rows[self.filled : stop, 1] = sin
+            self.filled = stop
+
+
+@dataclass
+class RopeTables:
+    """One table per distinct Rope of a model."""
+
+    native: Native
+    max_positions: int
+    tables: dict[Rope, RopeTable] = field(default_factory=dict)
+
+    def table(self, rope: Rope) -> RopeTable:
+        found = self.tables.get(rope)
+        if found is None:
+            arena = self.native.module.Arena(self.max_positions * rope.rotary_dim * 4)
+            found = self.tables[rope] = RopeTable(rope, self.max_positions, arena)
+        return found
+
+    def fill(self, up_to: int) -> None:
+        for table in self.tables.values():
+            if table.filled < up_to:
+                table.fill(up_to)

@@ -1,0 +1,165 @@
+"""Weights on x86: checkpoint rows packed into panels of 16 outputs (csrc_common/packed/panels.h) by the native team.
+
+Packing never goes through Python arithmetic: one `pack_<format>` kernel per checkpoint format writes the panels straight
+from the file map. The packed form is one for every level and every number of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.errors import ModelError, PlatformError
+from octavo.platforms.types import RawTensor
+from octavo.platforms.x86.native import Native
+
+HAS_MIN = 1
+ZERO8 = 2
+
+
+@dataclass(frozen=True)
+class PackedFormat:
+    """How a checkpoint format runs: packed kind, flags, input form, bytes of a 32- (or 256-) input record."""
+
+    kind: str
+    flags: int
+    prepare: str  # '' = float32 rows as they are
+    record_inputs: int
+    record_bytes: int
+    block_inputs: int  # of the checkpoint's own block
+    block_bytes: int
+
+
+_G32 = "prepare_i8g32"
+_G256 = "prepare_i8g256"
+PACKED: dict[str, PackedFormat] = {
+    "f32": PackedFormat("f32", 0, "", 32, 2048, 1, 4),
+    "f16": PackedFormat("f16", 0, "", 32, 1024, 1, 2),
+    "bf16": PackedFormat("bf16", 0, "prepare_bf16", 32, 1024, 1, 2),
+    "q4_0": PackedFormat("q4g32", ZERO8, _G32, 32, 288, 32, 18),
+    "q4_1": PackedFormat("q4g32", HAS_MIN, _G32, 32, 320, 32, 20),
+    "q5_0": PackedFormat("q8g32", 0, _G32, 32, 544, 32, 22),
+    "q5_1": PackedFormat("q8g32", HAS_MIN, _G32, 32, 576, 32, 24),
+    "q8_0": PackedFormat("q8g32", 0, _G32, 32, 544, 32, 34),
+    "q2_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672, 256, 84),
+    "q3_k": PackedFormat("q8k", 0, _G256, 256, 4384, 256, 110),
+    "q4_k": PackedFormat("q4k", HAS_MIN, _G256, 256, 2368, 256, 144),
+    "q5_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672, 256, 176),
+    "q6_k": PackedFormat("q8k", 0, _G256, 256, 4384, 256, 210),
+}
+
+
+@dataclass(frozen=True)
+class X86Linear:
+    """A packed linear weight; `memory` and `bias` keep their bytes alive."""
+
+    format: str
+    num_out: int
+    num_in: int
+    packed: PackedFormat
+    memory: Any
+    bias: NDArray[np.float32] | None = None
+
+    @property
+    def bias_address(self) -> int:
+        return 0 if self.bias is None else self.bias.ctypes.data
+
+
+@dataclass(frozen=True)
+class X86Embedding:
+    """A table decoded row by row from the file map itself."""
+
+    format: str
+    num_rows: int
+    width: int
+    row_bytes: int
+    data: NDArray[np.uint8]
+
+
+@dataclass
+class X86Weights:
+    """Implements `octavo.platforms.ops.Weights`."""
+
+    native: Native
+    team: Any
+    packed_bytes: int = 0
+    formats: set[str] = field(default_factory=set)
+
+    def linear(
+        self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
+    ) -> X86Linear:
+        form = self._format(parts[0])
+        for part in parts[1:]:
+            if part.format != parts[0].format:
+                raise PlatformError(
+                    f"tensors stacked into one linear differ in format: {parts[0].name} is {parts[0].format}, "
+                    f"{part.name} is {part.format}; load them apart"
+                )
+        outs = [part.shape[1] if transpose else part.shape[0] for part in parts]
+        num_in = parts[0].shape[0] if transpose else parts[0].shape[1]
+        num_out = sum(outs)
+        panels = -(-num_out // 16)
+        records = -(-num_in // form.record_inputs)
+        memory = self.native.module.Arena(panels * records * form.record_bytes)
+        program = self.native.module.Program()
+        first_row = 0
+        for part, outputs in zip(parts, outs, strict=True):
+            name = self.native.table[f"pack_{part.format}"].many
+            fields = {
+                "source": part.data.ctypes.data,
+                "row_bytes": part.data.nbytes // part.shape[0],
+                "n": outputs,
+                "k": num_in,
+                "packed": memory.address,
+                "first_row": first_row,
+                "total_n": num_out,
+                "transposed": int(transpose),
+            }
+            program.add(name, name, 0, (3, outputs), fields)
+            first_row += outputs
+        run_alone(self.native, self.team, program)
+        self.packed_bytes += memory.bytes
+        self.formats.add(parts[0].format)
+        biases = [] if bias is None else bias if isinstance(bias, list) else [bias]
+        values = np.concatenate([self.vector(b) for b in biases]) if biases else None
+        if values is not None and values.size != num_out:
+            raise ModelError(f"{biases[0].name}: bias of {values.size} values for {num_out} outputs")
+        return X86Linear(parts[0].format, num_out, num_in, form, memory, values)
+
+    def embedding(self, table: RawTensor) -> X86Embedding:
+        if f"embedding_{table.format}" not in self.native.table:
+            raise PlatformError(f"{table.name}: no embedding kernel for format {table.format}")
+        rows, width = table.shape
+        return X86Embedding(table.format, rows, width, table.data.nbytes // rows, table.data)
+
+    def vector(self, tensor: RawTensor, *, add: float = 0.0) -> NDArray[np.float32]:
+        values = widen(tensor)
+        return values + np.float32(add) if add else values
+
+    def _format(self, tensor: RawTensor) -> PackedFormat:
+        form = PACKED.get(tensor.format)
+        if form is None:
+            raise PlatformError(
+                f"{tensor.name}: no x86 kernel runs format {tensor.format}; it runs {', '.join(PACKED)}"
+            )
+        return form
+
+
+def widen(tensor: RawTensor) -> NDArray[np.float32]:
+    """A small float tensor (norm weight, bias) as float32, exactly."""
+    if tensor.format == "f32":
+        return tensor.data.view(np.float32).ravel().copy()
+    if tensor.format == "f16":
+        return tensor.data.view(np.float16).ravel().astype(np.float32)
+    if tensor.format == "bf16":
+        return (tensor.data.view(np.uint16).ravel().astype(np.uint32) << 16).view(np.float32)
+    raise PlatformError(f"{tensor.name}: vectors are f32, f16 or bf16, found {tensor.format}")
+
+
+def run_alone(native: Native, team: Any, program: Any) -> None:
+    """Runs a program that needs no step (packing, copies)."""
+    step = native.module.Step(0, 0, 0, None, None, None, None, None, None, None, 0, [])
+    program.run(team, step, 0, len(program))
