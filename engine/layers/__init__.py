@@ -1,1 +1,1 @@
-"""Layers shared by model families, written against the op contract."""
+"""Building blocks of models: parameters and weights as data, one call written against the op contract."""

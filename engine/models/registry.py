@@ -1,0 +1,68 @@
+"""Which family serves which architecture name: one row per Hugging Face name and one per GGUF name.
+
+Rows name a module and the `Family` in it; the module is imported when its row is asked for. To add a model: one file, one
+or two rows here, one line in `tests/golden/tiny.py`. Invariant: a row's name is the file's own spelling, verbatim.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+
+from octavo.engine.errors import ModelError
+from octavo.engine.models.family import Family
+
+#: `architectures[0]` of config.json -> (module, name in it)
+HF: dict[str, tuple[str, str]] = {
+    "LlamaForCausalLM": ("llama", "FAMILY"),
+    "MistralForCausalLM": ("llama", "MISTRAL"),
+    "SmolLM3ForCausalLM": ("llama", "SMOLLM3"),
+    "Qwen2ForCausalLM": ("qwen", "QWEN2"),
+    "Qwen3ForCausalLM": ("qwen", "QWEN3"),
+    "Gemma2ForCausalLM": ("gemma", "GEMMA2"),
+    "Gemma3ForCausalLM": ("gemma", "GEMMA3"),
+    "Phi3ForCausalLM": ("phi3", "FAMILY"),
+    "Olmo2ForCausalLM": ("olmo2", "FAMILY"),
+    "GraniteForCausalLM": ("granite", "FAMILY"),
+    "Glm4ForCausalLM": ("glm4", "FAMILY"),
+    "Starcoder2ForCausalLM": ("starcoder2", "FAMILY"),
+    "GPT2LMHeadModel": ("gpt2", "FAMILY"),
+}
+
+#: `general.architecture` of GGUF metadata -> (module, name in it)
+GGUF: dict[str, tuple[str, str]] = {
+    "llama": ("llama", "FAMILY"),
+    "smollm3": ("llama", "SMOLLM3"),
+    "qwen2": ("qwen", "QWEN2"),
+    "qwen3": ("qwen", "QWEN3"),
+    "gemma2": ("gemma", "GEMMA2"),
+    "gemma3": ("gemma", "GEMMA3"),
+    "phi3": ("phi3", "FAMILY"),
+    "olmo2": ("olmo2", "FAMILY"),
+    "granite": ("granite", "FAMILY"),
+    "glm4": ("glm4", "FAMILY"),
+    "starcoder2": ("starcoder2", "FAMILY"),
+    "gpt2": ("gpt2", "FAMILY"),
+}
+
+
+def hf_family(architecture: str, where: str) -> Family:
+    """The family of a Hugging Face architecture name. ModelError listing what is known."""
+    return _family(HF, architecture, where)
+
+
+def gguf_family(architecture: str, where: str) -> Family:
+    """The family of a GGUF architecture name. ModelError listing what is known."""
+    return _family(GGUF, architecture, where)
+
+
+def _family(rows: dict[str, tuple[str, str]], architecture: str, where: str) -> Family:
+    row = rows.get(architecture)
+    if row is None:
+        by_lower = {name.lower(): name for name in rows}
+        near = [by_lower[name] for name in get_close_matches(architecture.lower(), by_lower, n=1)]
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ModelError(f"{where}: architecture {architecture!r} is not served; served are {', '.join(rows)}{hint}")
+    module = import_module(f"octavo.engine.models.{row[0]}")
+    family: Family = getattr(module, row[1])
+    return family

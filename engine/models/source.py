@@ -1,0 +1,92 @@
+"""What a family reads: the description of one checkpoint, and the few questions about its tensors that it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.engine.errors import ModelError
+from octavo.engine.loading.checkpoint import Checkpoint
+from octavo.engine.loading.gguf import GGUFFile
+from octavo.engine.models import registry
+from octavo.engine.models.family import Family
+from octavo.engine.models.names import Names
+from octavo.engine.models.raw import floats_of
+from octavo.engine.models.reader import Description
+from octavo.engine.models.spec import DecoderSpec
+from octavo.platforms.types import RawTensor
+
+
+@dataclass
+class CheckpointSource:
+    """`family.Source` over an open checkpoint. `limit`: the caller's length limit in tokens, None for the model's own."""
+
+    cfg: Description
+    checkpoint: Checkpoint
+    limit: int | None = None
+
+    def max_len(self, max_positions: int) -> int:
+        """The smaller of the two limits."""
+        if self.limit is None:
+            return max_positions
+        if not 1 <= self.limit <= max_positions:
+            raise ModelError(
+                f"{self.cfg.where}: a length limit of {self.limit} tokens was asked for; allowed are 1 to {max_positions}"
+            )
+        return self.limit
+
+    def has(self, tensor: str) -> bool:
+        """Whether the checkpoint holds the tensor."""
+        return tensor in self.checkpoint
+
+    def rows(self, tensor: str) -> int:
+        """The tensor's first dimension."""
+        return self.checkpoint.info(tensor).shape[0]
+
+    def floats(self, tensor: str) -> list[float]:
+        """A small tensor's values, claimed; empty if absent."""
+        if tensor not in self.checkpoint:
+            return []
+        return [float(x) for x in floats_of(raw_tensor(self.checkpoint, tensor)).reshape(-1)]
+
+
+def raw_tensor(checkpoint: Checkpoint, name: str) -> RawTensor:
+    """Claims a tensor and gives it as stored."""
+    checkpoint.claim(name)
+    form, shape, data = checkpoint.raw(name)
+    return RawTensor(name, form, shape, data)
+
+
+def describe(
+    checkpoint: Checkpoint, config: Mapping[str, Any] | None = None, *, max_len: int | None = None
+) -> tuple[Family, DecoderSpec, Names]:
+    """The family, description and name map of a checkpoint; reads no weights. `config`: config.json, for safetensors.
+
+    ModelError if the architecture is not served, or if a key that may change results is not understood.
+    """
+    where = checkpoint.describe()
+    first = checkpoint.files[0]
+    if isinstance(first, GGUFFile):
+        architecture = first.metadata.get("general.architecture")
+        if not isinstance(architecture, str):
+            raise ModelError(f"{where}: general.architecture is missing; it must name the model's architecture")
+        family = registry.gguf_family(architecture, where)
+        cfg = Description(first.metadata, where, prefix=f"{architecture}.")
+        names, read = family.gguf, family.from_gguf
+        if names is None or read is None:
+            raise ModelError(f"{where}: {family.name} is not served from GGUF files; use safetensors")
+    else:
+        if config is None:
+            raise ModelError(f"{where}: safetensors need the model's config.json, and none was given")
+        listed = config.get("architectures")
+        if not isinstance(listed, list) or len(listed) != 1 or not isinstance(listed[0], str):
+            raise ModelError(f"{where}: architectures in config.json is {listed!r}; it must be a list of one name")
+        family = registry.hf_family(listed[0], where)
+        cfg = Description(config, where)
+        names, read = family.hf, family.from_hf
+        cfg.expect("quantization_config")
+        cfg.expect("is_encoder_decoder", False)
+    spec = read(CheckpointSource(cfg, checkpoint, max_len))
+    cfg.finish()
+    return family, spec, names
