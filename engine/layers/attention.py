@@ -1,7 +1,7 @@
 """Causal self-attention over paged keys and values, up to the output projection's input.
 
-Order: q, k, v (one fused product where the file's formats allow it), norms of q and k, rotation, append, attention. q is
-[rows, heads * head_dim], k and v are [rows, kv_heads * head_dim]; query heads share key heads in consecutive runs.
+Order: q, k, v (one fused product where the file's formats allow it), norms of q and k, rotation, append, attention. q
+is [rows, heads * head_dim], k and v are [rows, kv_heads * head_dim]; query heads share key heads in consecutive runs.
 """
 
 from __future__ import annotations

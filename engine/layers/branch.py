@@ -1,7 +1,7 @@
 """How a branch's output joins the residual stream: x + scale * norm(out(h)), and the MLP that uses it.
 
-The sum is fused into the output projection where that gives the same bits: without a norm in between, and without a bias
-that the scale would miss. Rows are [rows, hidden] float32.
+The sum is fused into the output projection where that gives the same bits: without a norm in between, and without a
+bias that the scale would miss. Rows are [rows, hidden] float32.
 """
 
 from __future__ import annotations
@@ -53,7 +53,5 @@ class MLP:
             return self.down.join(ops, x, ops.linear(hidden, self.up, activation=self.activation))
         down = self.down
         if down.is_fused:
-            return ops.gated_mlp(
-                hidden, self.gate, self.up, down.weight, self.activation, residual=x, scale=down.scale
-            )
+            return ops.gated_mlp(hidden, self.gate, self.up, down.weight, self.activation, residual=x, scale=down.scale)
         return down.add(ops, x, ops.gated_mlp(hidden, self.gate, self.up, down.weight, self.activation))

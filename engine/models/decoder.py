@@ -1,8 +1,8 @@
 """The decoder: one forward pass for every dense family, written once against the op contract.
 
-Invariants: no look at a platform, a family or a file; all differences are data (`DecoderSpec`, the layers' fields); every
-layer and every attention | FFN seam is marked, so that recorded programs can be cut there. Only rows named by the batch's
-`logits_rows` reach the head. Rows are [rows, hidden] float32.
+Invariants: no look at a platform, a family or a file; all differences are data (`DecoderSpec`, the layers' fields);
+every layer and every attention | FFN seam is marked, so that recorded programs can be cut there. Only rows named by
+the batch's `logits_rows` reach the head. Rows are [rows, hidden] float32.
 """
 
 from __future__ import annotations

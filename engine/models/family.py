@@ -1,7 +1,7 @@
 """What a model family provides, and what it is given to read.
 
-A family is one file with a `FAMILY`: how to read its config.json, its GGUF metadata, and where its tensors are. It never
-sees a platform and never touches weights. Invariant: everything a family reads comes through `Source`.
+A family is one file with a `FAMILY`: how to read its config.json, its GGUF metadata, and where its tensors are. It
+never sees a platform and never touches weights. Invariant: everything a family reads comes through `Source`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Family:
     gguf: Names | None = None
 
 
-def hf_base(src: Source, family: str, *, eps: float = 1e-6, eps_key: str = "rms_norm_eps", tied: bool) -> dict[str, Any]:
+def hf_base(
+    src: Source, family: str, *, eps: float = 1e-6, eps_key: str = "rms_norm_eps", tied: bool
+) -> dict[str, Any]:
     """The fields nearly all config.json files spell alike. `eps` and `tied` are the family's defaults."""
     cfg = src.cfg
     hidden, heads = cfg.whole("hidden_size"), cfg.whole("num_attention_heads")
@@ -95,12 +97,18 @@ def full_window(window: int | None, max_len: int) -> int:
     return window if window and window < max_len else 0
 
 
-def layer_windows(src: Source, num_layers: int, default: Callable[[int], bool], window: int | None, max_len: int) -> list[int]:
+def layer_windows(
+    src: Source, num_layers: int, default: Callable[[int], bool], window: int | None, max_len: int
+) -> list[int]:
     """Windows per layer from `layer_types`, or from `default` (is layer i sliding?) where the file has no such list."""
     types = src.cfg.get("layer_types")
     if types is None:
         types = ["sliding_attention" if default(i) else "full_attention" for i in range(num_layers)]
-    if not isinstance(types, list) or len(types) != num_layers or not set(types) <= {"sliding_attention", "full_attention"}:
+    if (
+        not isinstance(types, list)
+        or len(types) != num_layers
+        or not set(types) <= {"sliding_attention", "full_attention"}
+    ):
         raise src.cfg.bad("layer_types", types, f"{num_layers} of sliding_attention and full_attention")
     if "sliding_attention" in types and not window:
         raise src.cfg.bad("sliding_window", window, "the number of visible tokens, since some layers are sliding")

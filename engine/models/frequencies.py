@@ -1,7 +1,8 @@
 """Inverse frequencies of every rotary kind, in float64, from a parameter table of `rope.py`.
 
-Formulas follow transformers' modeling_rope_utils (the oracle); sources: Peng et al. 2023 (YaRN, NTK), Ding et al. 2024 (LongRoPE),
-Llama 3.1's published scaling. Invariant: a result depends on the table and the model's length limit only.
+Formulas follow transformers' modeling_rope_utils (the oracle); sources: Peng et al. 2023 (YaRN, NTK), Ding et al.
+2024 (LongRoPE), Llama 3.1's published scaling. Invariant: a result depends on the table and the model's length limit
+only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Gemma 2 and Gemma 3 (text): norms that store w - 1 before and after both branches, sliding layers among full ones,
 token rows scaled by sqrt(hidden); Gemma 2 caps scores and logits, Gemma 3 norms q and k and rotates local layers apart.
 
-The token scale is rounded to the checkpoint's type, as the oracle does (sqrt(640) is 25.25 in bfloat16); GGUF files carry
-no such type and use float32. GGUF norm weights hold the 1 already. Sources: Gemma Team 2024, 2025; transformers
+The token scale is rounded to the checkpoint's type, as the oracle does (sqrt(640) is 25.25 in bfloat16); GGUF files
+carry no such type and use float32. GGUF norm weights hold the 1 already. Sources: Gemma Team 2024, 2025; transformers
 `gemma2`, `gemma3_text`; llama.cpp's GGUF architectures `gemma2`, `gemma3`.
 """
 
@@ -103,7 +103,9 @@ def _gguf_common(src: Source, family: str) -> dict[str, Any]:
     }
 
 
-def _gguf_layers(src: Source, base: dict[str, Any], *, period: int, window: int, ropes: tuple[Rope, Rope], widest: int) -> Any:
+def _gguf_layers(
+    src: Source, base: dict[str, Any], *, period: int, window: int, ropes: tuple[Rope, Rope], widest: int
+) -> Any:
     """`ropes`: (full, sliding). The largest model of each generation scales by width over heads, not by head_dim."""
     num_layers = src.cfg.whole("block_count")
     pattern = src.cfg.get("attention.sliding_window_pattern", period)
@@ -123,7 +125,7 @@ def gemma2_from_gguf(src: Source) -> DecoderSpec:
     one = gguf_rope(src, base)
     window = meta.whole("attention.sliding_window", 4096)
     layers = _gguf_layers(src, base, period=2, window=window, ropes=(one, one), widest=46)
-    caps = {
+    caps: dict[str, Any] = {
         "attn_softcap": meta.number("attn_logit_softcapping", 50.0),
         "final_softcap": meta.number("final_logit_softcapping", 30.0),
     }

@@ -1,5 +1,5 @@
-"""GLM-4-0414 dense: RMS norms before and after both branches, half of each head rotated in neighbouring pairs, biases on
-q, k, v, gate and up fused.
+"""GLM-4-0414 dense: RMS norms before and after both branches, half of each head rotated in neighbouring pairs, biases
+on q, k, v, gate and up fused.
 
 Sources: GLM Team 2024; transformers `glm4`; llama.cpp's GGUF `glm4`, whose `ffn_up` holds gate and up.
 """

@@ -1,10 +1,12 @@
 """GPT-2: learned positions, layer norms with biases, a plain MLP, biases on every linear, fused q, k, v.
 
-Safetensors hold linear weights as [in, out], GGUF as [out, in]. Older checkpoints lack the `transformer.` prefix and carry causal
-masks as buffers. Sources: Radford et al. 2019; transformers `gpt2`; llama.cpp's GGUF `gpt2`.
+Safetensors hold linear weights as [in, out], GGUF as [out, in]. Older checkpoints lack the `transformer.` prefix and
+carry causal masks as buffers. Sources: Radford et al. 2019; transformers `gpt2`; llama.cpp's GGUF `gpt2`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from octavo.engine.models.activation import activation
 from octavo.engine.models.family import Family, Source, gguf_base
@@ -52,7 +54,13 @@ def from_gguf(src: Source) -> DecoderSpec:
     )
 
 
-_SHAPE = {"norm": "layer", "is_gated": False, "has_qkv_bias": True, "has_o_bias": True, "has_mlp_bias": True}
+_SHAPE: dict[str, Any] = {
+    "norm": "layer",
+    "is_gated": False,
+    "has_qkv_bias": True,
+    "has_o_bias": True,
+    "has_mlp_bias": True,
+}
 
 _HF_ROLES = {
     "tokens": "transformer.wte",

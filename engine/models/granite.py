@@ -1,7 +1,7 @@
 """Granite 3.x dense: Llama with four multipliers, on token rows, scores, both branches and logits.
 
-Logits are divided by `logits_scaling`; here they are multiplied by its reciprocal, rounded once. Sources: Granite Team 2024;
-transformers `granite`; llama.cpp's GGUF `granite`, which stores the rows of q and k in pairs.
+Logits are divided by `logits_scaling`; here they are multiplied by its reciprocal, rounded once. Sources: Granite
+Team 2024; transformers `granite`; llama.cpp's GGUF `granite`, which stores the rows of q and k in pairs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""From an open checkpoint to a `Decoder`: tensors stream in layer order into the platform's memory, and none is left over.
+"""From an open checkpoint to a `Decoder`: tensors stream in layer order into the platform's memory, and none is left
+over.
 
-Invariants: at most one layer's tensors are touched at a time, and the file pages behind a tensor are given back when it has
-been taken in; a tensor that no role claims fails the load by name; both file formats of one checkpoint give the same bits (llama.cpp's row
-order is undone, fused tensors are split where the model needs the parts). Biases must be there exactly where the description
-says. Shapes are checked here, so that a platform sees only what fits.
+Invariants: at most one layer's tensors are touched at a time, and the file pages behind a tensor are given back when
+it has been taken in; a tensor that no role claims fails the load by name; both file formats of one checkpoint give
+the same bits (llama.cpp's row order is undone, fused tensors are split where the model needs the parts). Biases must
+be there exactly where the description says. Shapes are checked here, so that a platform sees only what fits.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def load_model(
     max_len: int | None = None,
     expand: bool = False,
 ) -> Decoder:
-    """Loads every weight into `weights`. `config`: config.json of a safetensors model. `max_len`: tokens to serve at most.
+    """Loads every weight into `weights`. `config`: config.json, for safetensors. `max_len`: tokens to serve at most.
 
-    `expand` turns every tensor to float32 first (parity runs). ModelError names what is missing, left over or misshapen.
+    `expand` turns every tensor to float32 first (parity runs). ModelError names what is missing, left over, misshapen.
     """
     _, spec, names = describe(checkpoint, config, max_len=max_len)
     loader = _Loader(checkpoint, weights, spec, names, is_expanding=expand)
@@ -64,22 +65,19 @@ class _Loader:
     def load(self) -> DecoderWeights:
         """Token table, layers in order, final norm, head."""
         spec = self.spec
-        table = self.raw("tokens", (spec.vocab, spec.hidden))
-        tokens = self.weights.embedding(table)
+        tokens = self.weights.embedding(self.raw("tokens", (spec.vocab, spec.hidden)))
         positions = None
         if spec.num_learned_positions:
             positions = self.weights.embedding(self.raw("positions", (spec.num_learned_positions, spec.hidden)))
-        if not spec.is_tied:
-            self.give_back()
+        self.give_back()
         blocks = []
         for layer in range(len(spec.layers)):
             blocks.append(self.block(layer))
-            if not spec.is_tied or layer:
-                self.give_back()
+            self.give_back()
         final_norm = self.norm("final_norm", 0, spec.hidden)
         if spec.is_tied:
             self.claim_unused("head")
-            head = self.weights.linear([table])
+            head = self.weights.linear([self.raw("tokens", (spec.vocab, spec.hidden))])
         else:
             head = self.linear("head", 0, spec.vocab, spec.hidden, has_bias=spec.has_head_bias)
         self.give_back()
@@ -153,16 +151,12 @@ class _Loader:
         turn = spec.layers[layer].rope
         rotary_dim = spec.head_dim if turn is None else turn.rotary_dim
         heads = (spec.heads, spec.kv_heads)
-        return [
-            unpair_rows(part, heads[i], rotary_dim) if i < len(heads) else part for i, part in enumerate(parts)
-        ]
+        return [unpair_rows(part, heads[i], rotary_dim) if i < len(heads) else part for i, part in enumerate(parts)]
 
     def cut_rows(self, raw: RawTensor, widths: list[int]) -> list[RawTensor]:
         """A fused tensor's parts, as views."""
         ends = [sum(widths[: i + 1]) for i in range(len(widths))]
-        return [
-            rows_of(raw, end - width, end, str(i)) for i, (end, width) in enumerate(zip(ends, widths, strict=True))
-        ]
+        return [rows_of(raw, end - width, end, str(i)) for i, (end, width) in enumerate(zip(ends, widths, strict=True))]
 
     def gate_up(self, layer: int) -> tuple[LinearWeight | None, LinearWeight]:
         """Gate and up of a gated MLP (also from one fused tensor), or only up."""

@@ -1,14 +1,14 @@
 """Where a family's tensors are: role -> name in the file, for one file format.
 
-Roles of the model: `tokens`, `positions`, `final_norm`, `head`. Roles of a layer, `{layer}` standing for its index: `pre_attn`,
-`post_attn`, `pre_ffn`, `post_ffn` (norms), `q`, `k`, `v` or fused `qkv`, `o`, `q_norm`, `k_norm`, `gate`, `up` or fused
-`gate_up`, `down`. Names are given without `.weight` / `.bias`. Invariant: data only, no look at a file.
+Roles of the model: `tokens`, `positions`, `final_norm`, `head`. Roles of a layer, `{layer}` standing for its index:
+`pre_attn`, `post_attn`, `pre_ffn`, `post_ffn` (norms), `q`, `k`, `v` or fused `qkv`, `o`, `q_norm`, `k_norm`, `gate`,
+`up` or fused `gate_up`, `down`. Names are given without `.weight` / `.bias`. Invariant: data only, no look at a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 LLAMA_HF: dict[str, str] = {
     "tokens": "model.embed_tokens",
@@ -64,7 +64,6 @@ class Names:
     has_paired_qk: bool = False
     harmless: tuple[str, ...] = ()
     optional_prefix: str = ""
-    is_gate_up_fused: bool = field(default=False)
 
     def stem(self, role: str, layer: int = 0) -> str:
         """The name of a role without `.weight` or `.bias`."""
@@ -76,12 +75,12 @@ HF_HARMLESS = ("*.rotary_emb.inv_freq", "*.self_attn.rotary_emb.*")
 
 
 def hf_names(**changes: str) -> dict[str, str]:
-    """The Llama name map with roles changed or added (`{layer}` prefixed by `model.layers.` where it starts with a dot)."""
+    """The Llama name map with roles changed or added; a name that starts with a dot is a layer's."""
     full = {role: f"model.layers.{{layer}}{name}" if name.startswith(".") else name for role, name in changes.items()}
     return {**LLAMA_HF, **full}
 
 
 def gguf_names(**changes: str) -> dict[str, str]:
-    """The GGUF name map with roles changed or added; an empty name takes a role away."""
+    """The GGUF name map with roles changed or added (see `hf_names`); an empty name takes a role away."""
     full = {role: f"blk.{{layer}}{name}" if name.startswith(".") else name for role, name in changes.items()}
     return {role: name for role, name in {**GGUF, **full}.items() if name}

@@ -49,7 +49,9 @@ def from_gguf(src: Source) -> DecoderSpec:
 FAMILY = Family(
     "olmo2",
     from_hf,
-    Names(hf_names(post_attn=".post_attention_layernorm", post_ffn=".post_feedforward_layernorm"), harmless=HF_HARMLESS),
+    Names(
+        hf_names(post_attn=".post_attention_layernorm", post_ffn=".post_feedforward_layernorm"), harmless=HF_HARMLESS
+    ),
     from_gguf,
     Names(gguf_names()),
 )

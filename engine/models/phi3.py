@@ -1,8 +1,8 @@
 """Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: fused q, k, v and fused gate, up; longrope; partial rotation in Phi-4-mini.
 
-Long factors are chosen when the engine serves more tokens than the original length, for every request alike (the oracle
-chooses by the longest sequence of a call). Sources: Abdin et al. 2024; transformers `phi3`; llama.cpp's GGUF `phi3`, whose
-`ffn_up` holds gate and up.
+Long factors are chosen when the engine serves more tokens than the original length, for every request alike (the
+oracle chooses by the longest sequence of a call). Sources: Abdin et al. 2024; transformers `phi3`; llama.cpp's GGUF
+`phi3`, whose `ffn_up` holds gate and up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Cuts, reorders and widens stored tensors without leaving their format: whole rows only, so quantized blocks stay whole.
+"""Cuts, reorders and widens stored tensors without leaving their format: whole rows only, so quantized blocks stay
+whole.
 
-A `RawTensor` is [rows, ...] in numpy order with rows of equal byte length. Invariants: values are never rounded; the source bytes
-are never written. `rows_of` gives a view, the others copies.
+A `RawTensor` is [rows, ...] in numpy order with rows of equal byte length. Invariants: values are never rounded; the
+source bytes are never written. `rows_of` gives a view, the others copies.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def columns_of(raw: RawTensor, start: int, stop: int, part: str) -> RawTensor:
     num_rows, num_columns = raw.shape
     size = raw.data.size // (num_rows * num_columns)
     table = raw.data.reshape(num_rows, num_columns, size)[:, start:stop]
-    return RawTensor(f"{raw.name}[{part}]", raw.format, (num_rows, stop - start), np.ascontiguousarray(table).reshape(-1))
+    return RawTensor(
+        f"{raw.name}[{part}]", raw.format, (num_rows, stop - start), np.ascontiguousarray(table).reshape(-1)
+    )
 
 
 def unpair_rows(raw: RawTensor, heads: int, rotary_dim: int) -> RawTensor:

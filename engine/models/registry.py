@@ -1,7 +1,8 @@
 """Which family serves which architecture name: one row per Hugging Face name and one per GGUF name.
 
-Rows name a module and the `Family` in it; the module is imported when its row is asked for. To add a model: one file, one
-or two rows here, one line in `tests/golden/tiny.py`. Invariant: a row's name is the file's own spelling, verbatim.
+Rows name a module and the `Family` in it; the module is imported when its row is asked for. To add a model: one file,
+one or two rows here, one line in `tests/golden/tiny.py`. Invariant: a row's name is the file's own spelling,
+verbatim.
 """
 
 from __future__ import annotations

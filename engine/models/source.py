@@ -20,7 +20,7 @@ from octavo.platforms.types import RawTensor
 
 @dataclass
 class CheckpointSource:
-    """`family.Source` over an open checkpoint. `limit`: the caller's length limit in tokens, None for the model's own."""
+    """`family.Source` over an open checkpoint. `limit`: the caller's length limit in tokens, None for none."""
 
     cfg: Description
     checkpoint: Checkpoint
@@ -32,7 +32,7 @@ class CheckpointSource:
             return max_positions
         if not 1 <= self.limit <= max_positions:
             raise ModelError(
-                f"{self.cfg.where}: a length limit of {self.limit} tokens was asked for; allowed are 1 to {max_positions}"
+                f"{self.cfg.where}: a length limit of {self.limit} tokens was asked for; 1 to {max_positions} are allowed"
             )
         return self.limit
 

@@ -1,4 +1,5 @@
-"""StarCoder2: layer norms with biases, a plain MLP with GELU (tanh), biases on every linear, an optional sliding window.
+"""StarCoder2: layer norms with biases, a plain MLP with GELU (tanh), biases on every linear, an optional sliding
+window.
 
 Sources: Lozhkov et al. 2024; transformers `starcoder2`; llama.cpp's GGUF `starcoder2`.
 """

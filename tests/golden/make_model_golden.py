@@ -1,0 +1,79 @@
+"""Makes or checks `tests/golden/models/*.npz`: logits of transformers (float32, eager) for the tiny checkpoints of
+tiny.py.
+
+    python tests/golden/make_model_golden.py            write the files
+    python tests/golden/make_model_golden.py --check    regenerate and compare within 1e-5; exit 1 on a difference
+
+Needs torch and transformers; run from the repository root with PYTHONPATH=src:. so that `tests` can be imported. Each
+file holds, per prompt length L, `logits_L` float32 [rows, columns] for `golden_rows(L)` and `GOLDEN_COLUMNS`. Prompts
+longer than the short range of longrope are the oracle's long choice: it chooses per call, Octavo once per model.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.golden import tiny
+
+FOLDER = Path(__file__).parent / "models"
+CHECK_BOUND = 1e-5
+
+
+def oracle_logits(case: str, lengths: tuple[int, ...] = tiny.LENGTHS) -> dict[int, NDArray[np.float32]]:
+    """Length -> all logits [length, vocab] of transformers for one case, in float32 with eager attention."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with tempfile.TemporaryDirectory() as folder:
+        tiny.write_safetensors(case, Path(folder))
+        config = AutoConfig.from_pretrained(folder)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, config=config, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+        )
+    wrong = {key: sorted(value) for key, value in report.items() if value}
+    if wrong:
+        raise SystemExit(f"{case}: the oracle does not take this checkpoint: {wrong}")
+    model.eval()
+    found = {}
+    with torch.no_grad():
+        for length in lengths:
+            ids = torch.from_numpy(tiny.prompt(case, length).astype(np.int64))[None]
+            found[length] = model(input_ids=ids, use_cache=False).logits[0].float().numpy()
+    return found
+
+
+def golden(case: str) -> dict[str, NDArray[np.float32]]:
+    """What the file of a case holds."""
+    return {
+        f"logits_{length}": logits[tiny.golden_rows(length), tiny.GOLDEN_COLUMNS]
+        for length, logits in oracle_logits(case).items()
+    }
+
+
+def main() -> int:
+    """Writes the files, or compares with them."""
+    is_check = "--check" in sys.argv[1:]
+    FOLDER.mkdir(exist_ok=True)
+    num_bad = 0
+    for case in tiny.CASES:
+        fresh = golden(case)
+        path = FOLDER / f"{case}.npz"
+        if not is_check:
+            np.savez_compressed(path, **fresh)
+            largest = max(float(np.abs(x).max()) for x in fresh.values())
+            print(f"{case}: written, {path.stat().st_size} bytes, largest logit {largest:.2f}")
+            continue
+        with np.load(path) as stored:
+            worst = max(float(np.abs(stored[key] - fresh[key]).max()) for key in fresh)
+        is_bad = not worst <= CHECK_BOUND
+        num_bad += is_bad
+        print(f"{case}: largest difference {worst:.2e} (bound {CHECK_BOUND:.0e}){' BAD' if is_bad else ''}")
+    return 1 if num_bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
