@@ -140,7 +140,7 @@ class Request:
         self.hash_root = hash_root
         self.hash_parts = hash_parts or {}
         drawn = params.seed if seed is None else seed
-        self.seed: int = secrets.randbits(64) if drawn is None else drawn
+        self.seed: int = secrets.randbits(64) if drawn is None else drawn & (2**64 - 1)
         self.mask = mask
 
         stops = frozenset(params.stop_token_ids)

@@ -83,9 +83,10 @@ class Scheduler:
 
     # -- the four calls ------------------------------------------------------------------------------------------------
 
-    def add(self, request: Request) -> list[Request]:
-        """Queue a request; its choices as requests of their own. Raises TooLargeError, OverloadedError, RequestError
-        (before anything is kept)."""
+    def add(self, request: Request, leader_id: str | None = None) -> list[Request]:
+        """Queue a request, and its `params.n` choices as requests of their own under the same id. `leader_id` names an
+        unfinished request with the same prompt whose KV this one shall wait for (choices sent one by one). Raises
+        TooLargeError, OverloadedError, RequestError before anything is kept."""
         if request.request_id in self._requests:
             raise RequestError(f"request id {request.request_id!r} is in use; choose another", param="request_id")
         check_length(request, self.kv, self.config.max_model_len)
@@ -99,7 +100,13 @@ class Scheduler:
             choice.order = (*self._policy(choice), self._num_added)
         self._requests[request.request_id] = choices
         self._num_held += len(choices) - 1
-        self._waiting.push(request)
+        leader = self._requests[leader_id][0] if leader_id in self._requests else None
+        if leader is not None and leader is not request and not leader.num_output and not leader.is_finished:
+            request.leader = leader
+            leader.followers.append(request)
+            self._num_held += 1
+        else:
+            self._waiting.push(request)
         return choices
 
     def plan(self) -> StepPlan:
