@@ -1,0 +1,29 @@
+"""The server's log: one line per event on stderr. Prompts, answers and keys are never written.
+
+A fault is logged as its exception type and the places it passed through, without its message, because the message of an
+exception may quote what a user sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+
+LOG = logging.getLogger("octavo.server")
+
+
+def setup_logging(level: str) -> None:
+    """Sends the log to stderr; `level` is debug, info, warning or error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    LOG.handlers[:] = [handler]
+    LOG.setLevel(level.upper())
+    LOG.propagate = False
+
+
+def log_fault(error: BaseException, request_id: str) -> None:
+    """An unexpected exception: its type and where it went."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
+    LOG.error("request %s: %s at %s", request_id, type(error).__name__, where)

@@ -1,0 +1,186 @@
+"""The life of a server process: bind, answer while the model loads, serve, drain, end.
+
+granian (HTTP in Rust) is embedded in this process' event loop and speaks ASGI: that interface has a bounded queue per
+response, so a slow client holds its handler back, where its RSGI interface would buffer without end (both were tried). The
+socket is bound here, first, so that a taken port is found before a model is loaded and two servers cannot share one.
+SIGTERM or SIGINT drains: `/ready` and new work answer 503, running answers finish within `drain_s`, exit 0. A second
+signal ends at once, exit 1. Times in seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from octavo.engine.errors import ConfigError, EngineDeadError
+from octavo.engine.server.app import App
+from octavo.engine.server.engine_api import Engine
+from octavo.engine.server.logs import LOG
+from octavo.engine.server.state import ServerState
+from octavo.engine.server.status import warm_up
+from octavo.engine.server.text_layer import TextLayer
+
+BACKLOG = 2048
+HEADER_TIMEOUT_MS = 30_000
+_POLL_S = 0.02
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """A bound, not yet listening, TCP socket; port 0 picks a free one. ConfigError when it cannot be had."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, proto)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port"
+        ) from None
+    return sock
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A bound Unix socket that only this user may open. A dead socket file is replaced, anything else is not."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            with contextlib.suppress(ConnectionRefusedError):
+                sock.connect(str(path))
+                raise ConfigError(f"{path} is in use by a running server; choose another --uds")
+            path.unlink()
+        old_mask = os.umask(0o177)
+        try:
+            sock.bind(str(path))
+        finally:
+            os.umask(old_mask)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {path}: {error.strerror}; choose another --uds") from None
+    return sock
+
+
+class HttpServer:
+    """granian around an App on a bound socket."""
+
+    def __init__(self, app: App, sock: socket.socket) -> None:
+        self._app, self._sock = app, sock
+        self._server: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to answer."""
+        from granian.constants import HTTPModes, Interfaces
+        from granian.http import HTTP1Settings
+        from granian.net import SocketHolder
+        from granian.server.embed import Server
+
+        is_unix = self._sock.family == socket.AF_UNIX
+        if sys.platform.startswith("linux"):
+            holder = SocketHolder(self._sock.detach(), is_unix, BACKLOG)
+        else:  # elsewhere the holder takes a listening socket
+            self._sock.listen(BACKLOG)
+            holder = SocketHolder(self._sock.detach(), is_unix)
+
+        class Embedded(Server):  # type: ignore[misc]
+            def _init_shared_socket(self) -> None:
+                self._ssp, self._shd = None, holder
+
+        self._server = Embedded(
+            self._app,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.http1,
+            http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS),
+            websockets=False,
+            backlog=BACKLOG,
+            log_enabled=False,
+        )
+        self._task = asyncio.ensure_future(self._server.serve())
+
+    async def stop(self) -> None:
+        """Closes the socket and every connection."""
+        if self._task is not None:
+            self._server.stop()
+            await self._task
+        self._sock.close()  # granian owns the socket once it has started; this is for a server that never did
+
+
+class Lifecycle:
+    """Runs one server from start to exit code."""
+
+    def __init__(self, state: ServerState, app: App, sock: socket.socket, drain_s: float) -> None:
+        self._state, self._drain_s = state, drain_s
+        self._http = HttpServer(app, sock)
+        self._num_signals = 0
+        self._signalled = asyncio.Event()
+        self._hurried = asyncio.Event()
+
+    def _on_signal(self) -> None:
+        self._num_signals += 1
+        (self._signalled if self._num_signals == 1 else self._hurried).set()
+
+    async def run(
+        self,
+        load: Callable[[], Awaitable[tuple[Engine, TextLayer]]],
+        on_ready: Callable[[dict[str, float]], None],
+    ) -> int:
+        """Serves until a signal; returns the exit code. `load` brings engine and text, in parallel with the HTTP side;
+        `on_ready` gets the seconds of each phase."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        started = time.monotonic()
+        loading = asyncio.ensure_future(load())
+        await asyncio.sleep(0)  # the engine process is on its way before this one imports its HTTP side
+        self._http.start()
+        http_s = time.monotonic() - started
+        signalled = asyncio.ensure_future(self._signalled.wait())
+        try:
+            await asyncio.wait((loading, signalled), return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                loading.cancel()
+                await asyncio.wait((loading,))
+                return 0
+            engine, text = loading.result()
+            self._state.attach(engine, text)
+            load_s = time.monotonic() - started
+            try:
+                first_s = await warm_up(self._state)
+                on_ready({"http": http_s, "load": load_s, "first_token": first_s})
+                await signalled
+                return await self._drain(engine)
+            finally:
+                await engine.close()
+        finally:
+            signalled.cancel()
+            await self._http.stop()
+
+    async def _drain(self, engine: Engine) -> int:
+        """Lets running answers finish; whatever is left then gets an error as the engine closes."""
+        state = self._state
+        state.is_draining = True
+        LOG.info("draining: %d answers in the making, at most %g s", state.num_running, self._drain_s)
+        told = asyncio.ensure_future(engine.drain(self._drain_s))
+        deadline = time.monotonic() + self._drain_s
+        while state.num_running and time.monotonic() < deadline and not self._hurried.is_set():
+            await asyncio.sleep(_POLL_S)
+        told.cancel()
+        with contextlib.suppress(asyncio.CancelledError, EngineDeadError):
+            await told
+        if state.num_running:
+            state.metrics.aborts["shutdown"] += state.num_running
+            LOG.warning("ending %d answers that did not finish in time", state.num_running)
+            await engine.close()
+            until = time.monotonic() + 1.0
+            while state.num_running and time.monotonic() < until:
+                await asyncio.sleep(_POLL_S)
+        return 1 if self._hurried.is_set() else 0

@@ -1,0 +1,99 @@
+"""What the handlers share: settings, the engine and its text once they are there, metrics, and the gate.
+
+The HTTP side is up before the model is: until `attach` was called everything that needs the model answers 503 and
+`/ready` says no, while `/live` already says yes. The gate bounds how many choices are in the server at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from octavo.engine.errors import EngineDeadError, OverloadedError
+from octavo.engine.server.bounds import Bounds, StreamLimits
+from octavo.engine.server.engine_api import Engine
+from octavo.engine.server.http import HttpError, unavailable
+from octavo.engine.server.metrics import Metrics
+from octavo.engine.server.prompts import Prompts
+from octavo.engine.server.text_layer import TextLayer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of the HTTP side."""
+
+    served_names: tuple[str, ...]  # the first one is shown in answers
+    max_running: int = 4096  # choices in the server at once, running and queued
+    bounds: Bounds = field(default_factory=Bounds)
+    streams: StreamLimits = field(default_factory=StreamLimits)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that takes requests."""
+
+    engine: Engine
+    text: TextLayer
+    prompts: Prompts
+
+
+class ServerState:
+    """One per server process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(settings.served_names[0])
+        self.created = int(time.time())
+        self.is_draining = False
+        self.is_warm = False  # a real one-token pass has come through
+        self.num_running = 0
+        self._model: Model | None = None
+
+    def attach(self, engine: Engine, text: TextLayer) -> None:
+        """The model is there."""
+        self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds))
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine, once there is one."""
+        return self._model.engine if self._model is not None else None
+
+    @property
+    def is_engine_dead(self) -> bool:
+        """True when there was an engine and it is gone."""
+        return self._model is not None and not self._model.engine.is_alive
+
+    def model(self) -> Model:
+        """The model, or the error that says why it takes nothing now."""
+        if self.is_draining:
+            raise unavailable("the server is shutting down; ask another one", "shutting_down")
+        if self._model is None:
+            raise unavailable("the model is still loading; try again in a moment", "loading")
+        if not self._model.engine.is_alive:
+            raise EngineDeadError("restart the server")
+        return self._model
+
+    def check_name(self, name: str | None) -> None:
+        """A 404 for a model that is not served; no name means the only one."""
+        if name is not None and name not in self.settings.served_names:
+            served = ", ".join(self.settings.served_names)
+            message = f"the model {name[:100]!r} is not served here; served: {served}"
+            raise HttpError(404, message, param="model", code="model_not_found")
+
+    @contextmanager
+    def admitted(self, num_choices: int) -> Iterator[None]:
+        """Holds places for `num_choices`; a 429 when there are not so many left."""
+        limit = self.settings.max_running
+        if self.num_running + num_choices > limit:
+            raise OverloadedError(
+                f"{self.num_running} answers are in the making and {num_choices} more were asked for; at most {limit} "
+                "are allowed at once; try again later",
+                retry_after_s=1.0,
+            )
+        self.num_running += num_choices
+        try:
+            yield
+        finally:
+            self.num_running -= num_choices
