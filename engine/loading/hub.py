@@ -1,0 +1,126 @@
+"""Models from the Hugging Face hub, through huggingface_hub (imported only here, on first use) and its own cache.
+
+Invariants: only files that loading needs are fetched: never pickles, never Python; the revision asked for is used for
+every file; with `is_offline` only the local cache is read. Which GGUF file is meant is never guessed among several.
+Source: https://huggingface.co/docs/huggingface_hub/guides/download.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from octavo.engine.errors import ModelError
+from octavo.engine.loading.config import TOKENIZER_FILES
+
+SMALL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "adapter_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates/*.jinja",
+    *TOKENIZER_FILES,
+)
+SAFETENSORS_PATTERNS = ("*.safetensors", "*.safetensors.index.json", *SMALL_FILES)
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+
+
+def model_from_hub(repo: str, revision: str | None, choice: str | None, *, is_offline: bool = False) -> Path:
+    """The local folder (safetensors) or first file (GGUF) of hub repository `repo`, downloaded if needed.
+
+    `choice` is a file name or a quantization such as Q4_K_M. ModelError with the choices when it is not clear.
+    """
+    names = _list_files(repo, revision, is_offline)
+    wanted = choose_files(repo, names, choice)
+    folder = _snapshot(repo, revision, wanted or list(SAFETENSORS_PATTERNS), is_offline)
+    missing = [name for name in wanted if not (folder / name).is_file()]
+    if missing:
+        raise ModelError(f"{repo}: not in the local cache: {', '.join(missing)}; run once without --offline")
+    return folder / wanted[0] if wanted else folder
+
+
+def choose_files(repo: str, names: Iterable[str], choice: str | None) -> list[str]:
+    """GGUF files to fetch, first part first; empty means the whole safetensors model.
+
+    ModelError listing what the repository has when nothing, or more than one model, fits.
+    """
+    names = sorted(names)
+    ggufs = [name for name in names if name.endswith(".gguf") and not _is_helper(name)]
+    if choice is None:
+        if any("/" not in name and name.endswith(".safetensors") for name in names):
+            return []
+        candidates = ggufs
+    elif choice in names and choice.endswith(".gguf"):
+        candidates = [name for name in ggufs if _model_stem(name) == _model_stem(choice)]
+    else:
+        candidates = [name for name in ggufs if _has_quantization(name, choice)]
+    stems = {_model_stem(name) for name in candidates}
+    if len(stems) == 1:
+        return candidates
+    if not ggufs:
+        is_pickled = any(name.endswith((".bin", ".pt", ".pth")) for name in names)
+        only = ", only pickled ones, which can run code and are never loaded" if is_pickled else ""
+        raise ModelError(f"{repo} has no .safetensors and no .gguf weights{only}")
+    asked = f"{choice!r} fits {'several' if stems else 'none'} of" if choice else "several models in"
+    raise ModelError(f"{asked} {repo}: {', '.join(ggufs[:20])}; name one: {repo}:FILE")
+
+
+def _is_helper(name: str) -> bool:
+    """Files that go with a model, image projectors and importance matrices, are not models."""
+    base = name.rsplit("/", 1)[-1].lower()
+    return base.startswith("mmproj") or "imatrix" in base
+
+
+def _model_stem(name: str) -> str:
+    return _PART.sub("", name).removesuffix(".gguf")
+
+
+def _has_quantization(name: str, quantization: str) -> bool:
+    """Whole words only: Q4_K must not find Q4_K_M."""
+    stem = _model_stem(name).lower()
+    return re.search(rf"(?:^|[-._/]){re.escape(quantization.lower())}$", stem) is not None
+
+
+def _list_files(repo: str, revision: str | None, is_offline: bool) -> list[str]:
+    if is_offline:
+        folder = _snapshot(repo, revision, None, True)
+        return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    hub = _hub()
+    try:
+        names: list[str] = hub.HfApi().list_repo_files(repo, revision=revision)
+        return names
+    except Exception as error:  # the library's own, httpx's and requests' errors have no common base
+        raise _failed(repo, error) from None
+
+
+def _snapshot(repo: str, revision: str | None, patterns: list[str] | None, is_offline: bool) -> Path:
+    hub = _hub()
+    try:
+        return Path(
+            hub.snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=is_offline)
+        )
+    except Exception as error:  # as above
+        raise _failed(repo, error) from None
+
+
+def _hub() -> Any:
+    import huggingface_hub
+
+    return huggingface_hub
+
+
+def _failed(repo: str, error: Exception) -> ModelError:
+    reason = str(error).strip().splitlines()
+    return ModelError(
+        f"cannot get {repo} from the hub: {type(error).__name__}: {reason[0] if reason else 'no reason given'}; "
+        "check the name, the network and (for gated models) the login, or give a local folder"
+    )
