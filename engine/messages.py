@@ -108,6 +108,7 @@ class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     num_cached: int = 0
     error: str = ""
+    choice: int = 0
 
 
 class StepOutputs(Message, frozen=True):

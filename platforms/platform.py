@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.platforms.ops import Ops, Weights
-from octavo.platforms.types import Array, Batch, KVSpec, SampleBatch, SampleResult, Variant
+from octavo.platforms.types import Array, Batch, KVDtype, KVSpec, SampleBatch, SampleResult, Variant
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,9 @@ class Capacity:
 class Model(Protocol):
     """A model's forward pass, written once against the contract."""
 
-    vocab_size: int
-
-    def kv_spec(self, dtype: str, block_tokens: int) -> KVSpec: ...
-    def forward(self, ops: Ops, batch: object) -> Array:
-        """Token ids to logits of the wanted rows; `batch` is opaque (its sizes may be symbolic)."""
+    def kv_spec(self, dtype: KVDtype, block_tokens: int = 32) -> KVSpec: ...
+    def forward(self, ops: Ops, batch: Batch) -> Array:
+        """Token ids to logits of the wanted rows; its sizes may be symbolic, so only `ops` look into `batch`."""
         ...
 
 

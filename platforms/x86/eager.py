@@ -86,7 +86,8 @@ class EagerOps:
         rows = {"tokens": tokens, "logits": logits, "sequences": seqs}[output.rows]
         start = (recorded.output_address - recorded.arena.address) // 4
         flat = np.frombuffer(recorded.arena, np.uint8).view(np.float32)[start : start + rows * output.stride]
-        return flat.reshape(rows, output.stride)[:, : output.width].copy()
+        result: F32 = flat.reshape(rows, output.stride)[:, : output.width].copy()
+        return result
 
     def _step(self, tokens: int) -> Any:
         b = self._batch

@@ -43,6 +43,8 @@ class X86Executable:
         self._sampler = NativeSampler(native, team)
 
     def _view(self, recorded: Recorded) -> NDArray[np.float32]:
+        if recorded.output is None:
+            return np.zeros((0, 0), np.float32)
         start = (recorded.output_address - recorded.arena.address) // 4
         stride, width = recorded.output.stride, recorded.output.width
         flat = np.frombuffer(recorded.arena, np.uint8).view(np.float32)[start:]

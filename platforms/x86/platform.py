@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
+from octavo.platforms.ops import Ops
 from octavo.platforms.platform import Capacity, Model
-from octavo.platforms.types import KVSpec, Variant
+from octavo.platforms.types import Batch, KVSpec, Variant
 from octavo.platforms.x86.executable import X86Executable
 from octavo.platforms.x86.native import Native, load
-from octavo.platforms.x86.recorder import Recorder, page_bytes
+from octavo.platforms.x86.recorder import Recorded, Recorder, Symbol, page_bytes
 from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Weights
 
@@ -54,8 +55,8 @@ class X86Platform:
     def variants(self) -> list[Variant]:
         return self.native.variants()
 
-    def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Any, RopeTables]:
+    def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Recorded, RopeTables]:
         rope = RopeTables(self.native, capacity.max_len)
         recorder = Recorder(self.native, capacity, spec, rope)
-        output = model.forward(recorder, None)
-        return recorder.finish(output), rope
+        output = model.forward(cast(Ops, recorder), cast(Batch, None))
+        return recorder.finish(cast(Symbol, output)), rope

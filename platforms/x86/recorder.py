@@ -8,7 +8,7 @@ program serves prefill, decode and mixed steps.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,7 @@ from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Embedding, X86Linear
 
 ROWS_KIND: dict[Rows, int] = {"tokens": 0, "logits": 1, "sequences": 2}
-ACTIVATIONS: dict[Activation, int] = {
-    name: i
-    for i, name in enumerate(("none", "silu", "gelu", "gelu_tanh", "relu", "relu2", "tanh", "sigmoid"))  # type: ignore[misc]
-}
+ACTIVATIONS: dict[str, int] = {name: i for i, name in enumerate(get_args(Activation))}
 KV_TYPES = {"f32": 0, "bf16": 1, "f16": 2, "int8": 3}
 KV_ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
 IDS_SOURCES = {"token_ids": 0, "positions": 1, "token_types": 2}
@@ -88,7 +85,7 @@ class Recorded:
 
     program: Any
     arena: Any
-    output: Symbol
+    output: Symbol | None
     output_address: int
     segments: list[tuple[str, int]]
     head_at: int
@@ -346,12 +343,12 @@ class Recorder:
         return lives
 
     def _emit(
-        self, op: str, rows: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
+        self, op: str, kind: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
     ) -> None:
         if op not in self.native.table:
             raise PlatformError(f"no runnable x86 kernel for {op}; run `octavo doctor` for the reasons")
         self._list.append(
-            _Instruction(op, rows, fields, tuple(s.buffer for s in reads), tuple(s.buffer for s in writes))
+            _Instruction(op, kind, fields, tuple(s.buffer for s in reads), tuple(s.buffer for s in writes))
         )
 
     def _new(self, width: int, rows: Rows, element_bytes: int = 4) -> Symbol:

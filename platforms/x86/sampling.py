@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 from octavo.platforms.types import SampleBatch, SampleResult
 from octavo.platforms.x86.native import Native
 
+_INPUTS = (
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "presence", "frequency", "repetition", "seed", "choice"),
+    *("position", "num_logprobs", "count_start", "count_ids", "count_output", "bias_start", "bias_ids", "bias_values"),
+    *("banned_start", "banned_ids", "mask_row", "masks"),
+)
+
 
 class NativeSampler:
     """Runs `sample` over logits rows on the team; the arithmetic is in docs/numerics.md, "Sampling"."""
@@ -30,11 +36,11 @@ class NativeSampler:
         )
         if rows == 0:
             return result
-        inputs = ("temperature", "top_k", "top_p", "min_p", "typical_p", "presence", "frequency", "repetition", "seed", "choice")
-        lists = ("count_start", "count_ids", "count_output", "bias_start", "bias_ids", "bias_values", "banned_start", "banned_ids")
-        names = (*inputs, "position", "num_logprobs", *lists, "mask_row", "masks")
-        fields: dict[str, Any] = {name: getattr(batch, name).ctypes.data for name in names}
-        outputs = {name: getattr(result, name).ctypes.data for name in ("ids", "logprobs", "ranks", "best_ids", "best_logprobs")}
+        fields: dict[str, Any] = {name: getattr(batch, name).ctypes.data for name in _INPUTS}
+        outputs = {
+            name: getattr(result, name).ctypes.data
+            for name in ("ids", "logprobs", "ranks", "best_ids", "best_logprobs")
+        }
         fields |= outputs | {
             "logits": logits.ctypes.data, "ld": logits.strides[0] // 4, "vocab": vocab, "num_rows": rows,
             "mask_words": batch.masks.shape[1], "raw_logprobs": int(batch.raw_logprobs), "max_logprobs": best,

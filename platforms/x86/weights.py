@@ -137,7 +137,9 @@ class X86Weights:
 
     def vector(self, tensor: RawTensor, *, add: float = 0.0) -> NDArray[np.float32]:
         values = widen(tensor)
-        return values + np.float32(add) if add else values
+        if add:
+            values += np.float32(add)
+        return values
 
     def _format(self, tensor: RawTensor) -> PackedFormat:
         form = PACKED.get(tensor.format)
@@ -155,7 +157,8 @@ def widen(tensor: RawTensor) -> NDArray[np.float32]:
     if tensor.format == "f16":
         return tensor.data.view(np.float16).ravel().astype(np.float32)
     if tensor.format == "bf16":
-        return (tensor.data.view(np.uint16).ravel().astype(np.uint32) << 16).view(np.float32)
+        bits: NDArray[np.uint32] = tensor.data.view(np.uint16).ravel().astype(np.uint32) << 16
+        return bits.view(np.float32)
     raise PlatformError(f"{tensor.name}: vectors are f32, f16 or bf16, found {tensor.format}")
 
 

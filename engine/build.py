@@ -1,0 +1,151 @@
+"""From options to a running core: limits, platform, weights, memory plan, executable, scheduler, and one real token.
+
+Phases are timed by name, because start-up time is a promise (`EngineInfo.load_s`). Nothing here downloads or compiles.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import cast, get_args
+
+import blake3
+
+from octavo.engine.config import EngineConfig, read_environment
+from octavo.engine.core import EngineCore, make_scheduler
+from octavo.engine.errors import ConfigError, EngineDeadError
+from octavo.engine.loading.config import ModelFiles, open_model
+from octavo.engine.loading.source import resolve
+from octavo.engine.memory import plan_memory
+from octavo.engine.messages import AddRequest, EngineInfo
+from octavo.engine.models.load import load_model
+from octavo.engine.runner import Runner
+from octavo.engine.sampling_params import SamplingParams
+from octavo.platforms.limits import read_limits
+from octavo.platforms.ops import NUMERICS_VERSION
+from octavo.platforms.platform import Capacity
+from octavo.platforms.registry import choose_platform
+from octavo.platforms.types import KVDtype, KVSpec
+
+log = logging.getLogger("octavo.engine")
+MAX_LOGITS_BYTES = 64 << 20
+
+
+class Phases:
+    """Seconds by phase, in order."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._at = time.perf_counter()
+
+    def mark(self, name: str) -> None:
+        """Ends the phase that ran until now."""
+        now = time.perf_counter()
+        self.seconds[name] = now - self._at
+        self._at = now
+
+
+def build_core(config: EngineConfig) -> EngineCore:
+    """Everything up to the first token. ModelError, ConfigError or PlatformError say what is wrong."""
+    phases = Phases()
+    environment = read_environment()
+    if config.kv_dtype not in get_args(KVDtype):
+        raise ConfigError(f"kv_dtype={config.kv_dtype}: allowed are {', '.join(get_args(KVDtype))}")
+    limits = read_limits()
+    num_threads = config.num_threads or environment.threads or limits.thread_budget
+    chosen = choose_platform(config.platform or environment.platform, num_threads, config.isa or environment.isa)
+    for name, reason in chosen.refused:
+        log.warning("platform %s is not used: %s", name, reason)
+    platform = chosen.platform
+    phases.mark("platform")
+
+    cache_dir = config.cache_dir or environment.cache
+    source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
+    files = open_model(source.path, needs_tokenizer=False)
+    phases.mark("open")
+    weights = platform.weights()
+    decoder = load_model(
+        files.checkpoint,
+        weights,
+        config=files.config or None,
+        max_len=config.max_model_len,
+        expand=config.expand_weights,
+    )
+    phases.mark("weights")
+
+    spec = decoder.kv_spec(cast(KVDtype, config.kv_dtype), config.block_tokens or platform.block_tokens)
+    max_len = config.max_model_len or decoder.spec.max_positions
+    max_logits = max(1, min(config.max_num_seqs, MAX_LOGITS_BYTES // (4 * decoder.spec.vocab)))
+    capacity = Capacity(config.max_batch_tokens, config.max_num_seqs, max_logits, max_len, 2)
+    plan = plan_memory(
+        spec,
+        platform.page_bytes(spec),
+        usable_bytes=limits.usable_memory,
+        free_bytes=read_limits().free_memory,
+        weights_bytes=files.checkpoint.num_bytes,
+        scratch_bytes=platform.scratch_bytes(decoder, spec, capacity),
+        kv_bytes=config.kv_bytes,
+        max_model_len=max_len,
+        max_num_seqs=config.max_num_seqs,
+    )
+    log.info("%s", plan.line())
+    capacity = replace(capacity, num_pages=plan.num_pages)
+    executable = platform.build(decoder, spec, capacity)
+    scheduler = make_scheduler(
+        spec,
+        num_blocks=plan.num_pages,
+        max_model_len=max_len,
+        max_batch_tokens=config.max_batch_tokens,
+        max_num_seqs=config.max_num_seqs,
+        max_queue=config.max_queue,
+        policy=config.policy,
+        has_prefix_cache=config.has_prefix_cache,
+        has_partial_reuse=config.has_partial_reuse,
+        model_identity=model_identity(files, spec),
+        server_secret=secrets.token_bytes(32),
+    )
+    phases.mark("build")
+
+    info = EngineInfo(
+        model=source.name,
+        architecture=files.architecture,
+        vocab_size=decoder.spec.vocab,
+        max_model_len=scheduler.max_len,
+        num_blocks=plan.num_pages,
+        block_tokens=spec.block_tokens,
+        eos_ids=list(files.eos_token_ids),
+        weight_formats=sorted({files.checkpoint.info(name).format for name in files.checkpoint}),
+        kv_dtype=spec.dtype,
+        platform=platform.name,
+        levels=list(platform.levels),
+        num_threads=platform.num_threads,
+        weights_bytes=files.checkpoint.num_bytes,
+        load_s=phases.seconds,
+        epoch=secrets.randbits(63),
+    )
+    core = EngineCore(Runner(executable, spec, capacity, decoder.spec.vocab), scheduler, info)
+    prove(core)
+    phases.mark("first_token")
+    return core
+
+
+def prove(core: EngineCore) -> None:
+    """One real token through everything: what `ready` means. EngineDeadError if it does not come."""
+    request = AddRequest("first-token", [0], SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True))
+    core.add(request)
+    for _ in range(4):
+        for output in core.step():
+            if output.error:
+                raise EngineDeadError(output.error)
+            if output.finish_reason:
+                return
+    raise EngineDeadError("the engine gave no token in its first steps; run `octavo doctor`")
+
+
+def model_identity(files: ModelFiles, spec: KVSpec) -> bytes:
+    """32 bytes that separate KV of different weights, KV dtypes, layouts and numerics. Weights count by their stat key."""
+    parts = (files.checkpoint.stat_key(), str(Path(files.path).resolve()), repr(spec), NUMERICS_VERSION)
+    return blake3.blake3(repr(parts).encode()).digest()

@@ -1,0 +1,243 @@
+"""`AsyncEngine`: an engine in a process of its own, used from asyncio.
+
+    engine = await AsyncEngine.start(EngineConfig(model="..."))
+    async for output in engine.submit(AddRequest(...)): ...
+
+Every open iterator raises EngineDeadError as soon as the engine's end is noticed (its socket closes with it); closing an
+iterator early aborts its request. Nothing here waits without a deadline or the socket's end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from octavo.engine.config import EngineConfig
+from octavo.engine.errors import EngineDeadError, OverloadedError, RequestError, TooLargeError
+from octavo.engine.frames import FrameReader, encode
+from octavo.engine.messages import (
+    PROTOCOL_VERSION,
+    AbortRequest,
+    AddRequest,
+    DrainRequest,
+    EngineInfo,
+    Fatal,
+    FinishRequest,
+    FromEngine,
+    Ready,
+    Rejected,
+    RequestOutput,
+    Stats,
+    StatsRequest,
+    StepOutputs,
+)
+
+log = logging.getLogger("octavo.engine")
+KILL_AFTER_S = 5.0
+STATS_DEADLINE_S = 5.0
+
+
+def spawn(config: EngineConfig) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Starts the engine process at once (before this process imports anything slow) and hands it its configuration."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
+    command = [sys.executable, "-m", "octavo.engine.process", str(theirs.fileno()), str(os.getpid())]
+    process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+    theirs.close()
+    text = msgspec.json.encode(config)
+    ours.sendall(len(text).to_bytes(4, "little") + text)
+    return process, ours
+
+
+class AsyncEngine:
+    """A running engine process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        self._process = process
+        self._socket = sock
+        self._info: EngineInfo | None = None
+        self._ready: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
+        self._queues: dict[str, asyncio.Queue[RequestOutput | Exception]] = {}
+        self._stats: list[asyncio.Future[dict[str, float]]] = []
+        self._death = ""
+        self._ended = asyncio.Event()
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, config: EngineConfig, *, deadline_s: float = 600.0) -> AsyncEngine:
+        """Spawns and waits until ready. EngineDeadError with the engine's own words if it cannot start."""
+        return await cls.attach(*spawn(config), deadline_s=deadline_s)
+
+    @classmethod
+    async def attach(
+        cls, process: subprocess.Popen[bytes], sock: socket.socket, *, deadline_s: float = 600.0
+    ) -> AsyncEngine:
+        """Takes over a process that `spawn` started."""
+        engine = cls(process, sock)
+        reader, engine._writer = await asyncio.open_connection(sock=sock)
+        engine._task = asyncio.create_task(engine._read(reader), name="octavo-engine-reader")
+        try:
+            engine._info = await asyncio.wait_for(asyncio.shield(engine._ready), deadline_s)
+        except asyncio.TimeoutError:
+            await engine.close()
+            raise EngineDeadError(f"the engine was not ready within {deadline_s:.0f} s") from None
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine said of itself when it became ready."""
+        if self._info is None:
+            raise EngineDeadError("the engine is not ready")
+        return self._info
+
+    @property
+    def is_alive(self) -> bool:
+        """False from the moment the engine's end was noticed."""
+        return not self._ended.is_set()
+
+    @property
+    def pid(self) -> int:
+        """The engine's process id."""
+        return self._process.pid
+
+    async def submit(self, request: AddRequest) -> AsyncIterator[RequestOutput]:
+        """Outputs of one request, one per step that gave it something, until its finish reason."""
+        if not self.is_alive:
+            raise EngineDeadError(self._death)
+        queue: asyncio.Queue[RequestOutput | Exception] = asyncio.Queue()
+        self._queues[request.request_id] = queue
+        is_done = False
+        try:
+            self._send(request)
+            while not is_done:
+                item = await queue.get()
+                if isinstance(item, Exception):
+                    is_done = True
+                    raise item
+                is_done = bool(item.finish_reason)
+                yield item
+        finally:
+            self._queues.pop(request.request_id, None)
+            if not is_done and self.is_alive:
+                self._send(AbortRequest(request.request_id))
+
+    async def finish(self, request_id: str) -> None:
+        """Ends a request as finished: its stop string was seen."""
+        queue = self._queues.get(request_id)
+        if queue is not None and self.is_alive:
+            self._send(FinishRequest(request_id))
+
+    async def abort(self, request_id: str) -> None:
+        """Ends a request nobody waits for."""
+        if self.is_alive:
+            self._send(AbortRequest(request_id))
+
+    async def stats(self) -> dict[str, float]:
+        """Gauges and counters of the engine."""
+        if not self.is_alive:
+            raise EngineDeadError(self._death)
+        future: asyncio.Future[dict[str, float]] = asyncio.get_running_loop().create_future()
+        self._stats.append(future)
+        self._send(StatsRequest())
+        return await asyncio.wait_for(future, STATS_DEADLINE_S)
+
+    async def drain(self, deadline_s: float) -> None:
+        """Takes nothing new, finishes what runs; returns when the engine has ended."""
+        if self.is_alive:
+            self._send(DrainRequest(deadline_s))
+            try:
+                await asyncio.wait_for(self._ended.wait(), deadline_s + KILL_AFTER_S)
+            except asyncio.TimeoutError:
+                self._process.kill()
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the engine process, by force if it does not go."""
+        if self._writer is not None:
+            self._writer.close()
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.wait_for(loop.run_in_executor(None, self._process.wait), KILL_AFTER_S)
+        except asyncio.TimeoutError:
+            self._process.kill()
+            await loop.run_in_executor(None, self._process.wait)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _send(self, message: Any) -> None:
+        assert self._writer is not None
+        self._writer.write(encode(message))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        frames = FrameReader(FromEngine)  # type: ignore[arg-type]
+        reason = ""
+        try:
+            while data := await reader.read(1 << 18):
+                for message in frames.feed(data):
+                    if isinstance(message, Fatal):
+                        reason = message.message
+                    else:
+                        self._take(message)
+        except (ConnectionError, ValueError, msgspec.DecodeError) as error:
+            reason = reason or f"its connection broke: {error}"
+        finally:
+            self._end(reason)
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case StepOutputs(outputs):
+                for output in outputs:
+                    queue = self._queues.get(output.request_id)
+                    if queue is not None:
+                        queue.put_nowait(output)
+            case Rejected():
+                queue = self._queues.get(message.request_id)
+                if queue is not None:
+                    queue.put_nowait(_error(message))
+            case Ready(version, info):
+                if version != PROTOCOL_VERSION:
+                    raise ValueError(f"engine speaks protocol {version}, this process {PROTOCOL_VERSION}")
+                if not self._ready.done():
+                    self._ready.set_result(info)
+            case Stats(values):
+                if self._stats:
+                    future = self._stats.pop(0)
+                    if not future.done():
+                        future.set_result(values)
+
+    def _end(self, reason: str) -> None:
+        """The engine is gone: everybody who waits hears of it now."""
+        status = self._process.poll()
+        self._death = reason or f"the engine process ended{'' if status is None else f' with status {status}'}"
+        self._ended.set()
+        error = EngineDeadError(self._death)
+        if not self._ready.done():
+            self._ready.set_exception(error)
+        for queue in self._queues.values():
+            queue.put_nowait(error)
+        for future in self._stats:
+            if not future.done():
+                future.set_exception(error)
+        self._stats.clear()
+
+
+def _error(message: Rejected) -> RequestError:
+    if message.status == OverloadedError.status:
+        return OverloadedError(message.message, retry_after_s=message.retry_after_s, code=message.code)
+    kind = TooLargeError if message.code == "context_length_exceeded" else RequestError
+    return kind(message.message, param=message.param, code=message.code)

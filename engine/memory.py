@@ -1,0 +1,83 @@
+"""The memory plan: how many KV pages fit beside the weights, from limits that were read, never guessed.
+
+    usable limit  >=  what this process already holds (weights, scratch, interpreter)  +  KV pool  +  head-room
+
+The pool is mapped without being touched, so a large plan costs nothing until tokens need it; but the plan itself must fit,
+because nobody can take memory back from a running sequence. One line says what was chosen and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.engine.errors import ConfigError
+from octavo.platforms.types import KVSpec
+
+HEADROOM_SHARE = 0.1  # of the usable limit, kept for the system, buffers and bursts
+HEADROOM_MIN_BYTES = 128 << 20
+DEFAULT_POOL_SHARE = 0.6  # of what is free once head-room is taken off
+MIN_PAGES = 4
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes and pages. `num_pages` includes the null page."""
+
+    usable_bytes: int
+    free_bytes: int
+    weights_bytes: int
+    scratch_bytes: int
+    headroom_bytes: int
+    page_bytes: int
+    num_pages: int
+    block_tokens: int
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.num_pages * self.page_bytes
+
+    def line(self) -> str:
+        """One line for the log."""
+        gib = 1 << 30
+        return (
+            f"memory: usable {self.usable_bytes / gib:.2f} GiB, free {self.free_bytes / gib:.2f}, weights "
+            f"{self.weights_bytes / gib:.2f}, scratch {self.scratch_bytes / gib:.2f}, head-room "
+            f"{self.headroom_bytes / gib:.2f}, KV pool {self.kv_bytes / gib:.2f} GiB = {self.num_pages} pages of "
+            f"{self.page_bytes >> 10} KiB ({self.block_tokens} tokens)"
+        )
+
+
+def plan_memory(
+    spec: KVSpec,
+    page_bytes: int,
+    *,
+    usable_bytes: int,
+    free_bytes: int,
+    weights_bytes: int,
+    scratch_bytes: int,
+    kv_bytes: int | None,
+    max_model_len: int,
+    max_num_seqs: int,
+) -> MemoryPlan:
+    """Pages for the KV pool. `free_bytes` is read after the weights were loaded; ConfigError if nothing useful fits."""
+    headroom = max(int(usable_bytes * HEADROOM_SHARE), min(HEADROOM_MIN_BYTES, usable_bytes // 4))
+    room = free_bytes - scratch_bytes - headroom
+    blocks_of_one = -(-max_model_len // spec.block_tokens) * len(spec.groups)
+    wanted = blocks_of_one * max_num_seqs + 1
+    if kv_bytes is None:
+        pages = min(int(room * DEFAULT_POOL_SHARE) // page_bytes, wanted)
+    else:
+        if kv_bytes > room:
+            raise ConfigError(
+                f"kv_bytes={kv_bytes}: asked for more than the {max(room, 0)} bytes that fit beside weights and head-room "
+                f"in the limit of {usable_bytes}; lower it, or raise the limit"
+            )
+        pages = kv_bytes // page_bytes
+    if pages < MIN_PAGES:
+        raise ConfigError(
+            f"no room for a KV pool: {max(room, 0)} bytes are free beside weights ({weights_bytes}), scratch ({scratch_bytes}) "
+            f"and head-room ({headroom}) in the limit of {usable_bytes} bytes, a page takes {page_bytes}; raise the memory limit"
+        )
+    return MemoryPlan(
+        usable_bytes, free_bytes, weights_bytes, scratch_bytes, headroom, page_bytes, int(pages), spec.block_tokens
+    )

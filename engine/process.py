@@ -1,0 +1,169 @@
+"""The engine process: `python -m octavo.engine.process FD`, a socket inherited from the API process.
+
+First frame in: the configuration as JSON text. Then it loads, proves one token, says Ready and loops: take what came in,
+step if there is work, send the step's outputs; sleep on the socket otherwise. It ends when the socket ends (the parent is
+gone), when told to drain, or with Fatal when it cannot go on. The kernel also kills it when the parent dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from octavo.engine.config import EngineConfig, read_environment
+from octavo.engine.errors import OctavoError, OverloadedError, RequestError
+from octavo.engine.frames import FrameReader, FrameWriter
+from octavo.engine.messages import (
+    PROTOCOL_VERSION,
+    AbortRequest,
+    AddRequest,
+    DrainRequest,
+    Fatal,
+    FinishRequest,
+    FromEngine,
+    Ready,
+    Rejected,
+    Stats,
+    StatsRequest,
+    StepOutputs,
+    ToEngine,
+)
+
+log = logging.getLogger("octavo.engine")
+PR_SET_PDEATHSIG = 1
+
+
+class EngineProcess:
+    """The loop around a core."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.reader = FrameReader(ToEngine)  # type: ignore[arg-type]
+        self.writer = FrameWriter(sock)
+        self.is_open = True
+        self.drain_until: float | None = None
+
+    def run(self, config: EngineConfig) -> int:
+        """Loads and serves until the end; the exit status."""
+        from octavo.engine.build import build_core
+
+        try:
+            self.core = build_core(config)
+        except OctavoError as error:
+            self.writer.send(Fatal(str(error)))
+            return 1
+        self.writer.send(Ready(PROTOCOL_VERSION, self.core.info))
+        self.socket.setblocking(False)
+        while self.is_open:
+            has_work = self.core.has_work
+            self.receive(0.0 if has_work else self._idle_s())
+            if not self.is_open:
+                break
+            if self.core.has_work:
+                outputs = self.core.step()
+                if outputs:
+                    self.writer.send(StepOutputs(outputs))
+            if self.drain_until is not None and (not self.core.has_work or time.monotonic() > self.drain_until):
+                break
+        return 0
+
+    def _idle_s(self) -> float | None:
+        if self.drain_until is None:
+            return None
+        return max(0.0, self.drain_until - time.monotonic())
+
+    def receive(self, timeout_s: float | None) -> None:
+        """Takes everything that has come in; waits up to `timeout_s` for the first byte (None: for ever)."""
+        writers = [self.socket] if self.writer.is_behind else []
+        readable, writable, _ = select.select([self.socket], writers, [], timeout_s)
+        if writable:
+            self.writer.flush()
+        while readable and self.is_open:
+            try:
+                data = self.socket.recv(1 << 18)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data = b""
+            if not data:
+                self.is_open = False
+                return
+            self.handle(self.reader.feed(data))
+
+    def handle(self, messages: Iterable[ToEngine | FromEngine]) -> None:
+        """Acts on messages in order."""
+        for message in messages:
+            match message:
+                case AddRequest():
+                    self.add(message)
+                case AbortRequest(request_id):
+                    self.core.abort(request_id)
+                case FinishRequest(request_id):
+                    self.core.finish(request_id)
+                case StatsRequest():
+                    self.writer.send(Stats(self.core.stats()))
+                case DrainRequest(deadline_s):
+                    self.drain_until = time.monotonic() + deadline_s
+
+    def add(self, message: AddRequest) -> None:
+        """Queues a request or says why not."""
+        try:
+            if self.drain_until is not None:
+                raise OverloadedError("the engine is shutting down; ask another one", code="shutting_down")
+            self.core.add(message)
+        except RequestError as error:
+            retry = getattr(error, "retry_after_s", 0.0)
+            self.writer.send(Rejected(message.request_id, error.status, str(error), error.param, error.code, retry))
+
+
+def die_with_parent(parent: int) -> None:
+    """Asks the kernel to kill this process when its parent dies; ends at once if that has already happened."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        log.debug("no parent-death signal on this system; the closed socket ends the engine instead")
+    if os.getppid() != parent:
+        raise SystemExit("the parent is gone")
+
+
+def main(argv: list[str]) -> int:
+    """Entry point; arguments: file descriptor of the socket, parent's process id."""
+    sock = socket.socket(fileno=int(argv[0]))
+    die_with_parent(int(argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    level = read_environment().log.upper()
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    size = int.from_bytes(_read(sock, 4), "little")
+    config = msgspec.json.decode(_read(sock, size), type=EngineConfig)
+    process = EngineProcess(sock)
+    try:
+        return process.run(config)
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        log.exception("the engine ends")
+        process.writer.send(Fatal(f"{type(error).__name__}: {error}"))
+        return 1
+
+
+def _read(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        if not piece:
+            raise SystemExit(0)
+        data += piece
+    return data
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
