@@ -165,7 +165,9 @@ def _upwards(mount: Path, path: str) -> Iterator[Path]:
 def _memory(groups: _Groups, available: int, notes: list[str]) -> tuple[int | None, int]:
     """Smallest limit over all levels, and what is free under every level's limit."""
     limit, free = None, available
-    levels = [(g, ("memory.max", "memory.high"), "memory.current", "inactive_file") for g in groups.v2()]
+    levels: list[tuple[Path, tuple[str, ...], str, str]] = [
+        (g, ("memory.max", "memory.high"), "memory.current", "inactive_file") for g in groups.v2()
+    ]
     levels += [
         (g, ("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file") for g in groups.v1("memory")
     ]
