@@ -14,7 +14,7 @@ from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
 from octavo.engine.models.spec import DecoderSpec
 from octavo.platforms.ops import Ops
-from octavo.platforms.types import Array, Batch, Embedding, KVDtype, KVSpec, LinearWeight
+from octavo.platforms.types import Array, Embedding, KVSpec, LinearWeight
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,13 @@ class Decoder:
     def __init__(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
         self.spec = spec
         self.weights = weights
+        self.vocab_size = spec.vocab
 
-    def kv_spec(self, dtype: KVDtype, block_tokens: int = 32) -> KVSpec:
+    def kv_spec(self, dtype: str, block_tokens: int = 32) -> KVSpec:
         """The paged memory this model needs (see `DecoderSpec.kv_spec`)."""
         return self.spec.kv_spec(dtype, block_tokens)
 
-    def forward(self, ops: Ops, batch: Batch) -> Array:
+    def forward(self, ops: Ops, batch: object) -> Array:
         """Logits [R, vocab] of the batch's `logits_rows`. `ops` are bound to `batch`: its ids, positions and pages."""
         del batch  # everything a dense decoder needs of it goes through the ops
         spec, weights = self.spec, self.weights

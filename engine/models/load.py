@@ -39,10 +39,16 @@ def load_model(
     `expand` turns every tensor to float32 first (parity runs). ModelError names what is missing, left over, misshapen.
     """
     _, spec, names = describe(checkpoint, config, max_len=max_len)
-    loader = _Loader(checkpoint, weights, spec, names, is_expanding=expand)
-    decoder = Decoder(spec, loader.load())
+    decoder = load_spec(checkpoint, weights, spec, names, expand=expand)
     checkpoint.finish(names.harmless)
     return decoder
+
+
+def load_spec(
+    checkpoint: Checkpoint, weights: Weights, spec: DecoderSpec, names: Names, *, expand: bool = False
+) -> Decoder:
+    """Loads what `spec` asks for, by `names`; what it does not ask for stays unclaimed."""
+    return Decoder(spec, _Loader(checkpoint, weights, spec, names, is_expanding=expand).load())
 
 
 class _Loader:

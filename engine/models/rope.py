@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from octavo.engine.errors import ModelError
 from octavo.engine.models.frequencies import frequencies
 from octavo.engine.models.reader import Description
@@ -106,4 +108,5 @@ def build(
     if unknown:
         raise ModelError(f"{where}: rope kind {kind} has keys that are not understood: {', '.join(unknown)}")
     inv_freq, attention_factor = frequencies(kind, params, rotary_dim, max_len=max_len, max_positions=max_positions)
-    return Rope(inv_freq, rotary_dim, attention_factor, is_interleaved, max_len)
+    factor = float(np.float32(attention_factor))  # as the oracle multiplies, and as GGUF stores it
+    return Rope(inv_freq, rotary_dim, factor, is_interleaved, max_len)

@@ -1,4 +1,7 @@
-"""What a family reads: the description of one checkpoint, and the few questions about its tensors that it leaves open."""
+"""What a family reads: the description of one checkpoint, and answers about its tensors that it leaves open.
+
+Invariant: no weight is read here, except small rotary factor tables that GGUF keeps as tensors.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class CheckpointSource:
             return max_positions
         if not 1 <= self.limit <= max_positions:
             raise ModelError(
-                f"{self.cfg.where}: a length limit of {self.limit} tokens was asked for; 1 to {max_positions} are allowed"
+                f"{self.cfg.where}: a length limit of {self.limit} tokens was asked for; allowed: 1 to {max_positions}"
             )
         return self.limit
 

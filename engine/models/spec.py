@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from octavo.engine.errors import ModelError
 from octavo.platforms.types import Activation, GroupKind, KVDtype, KVGroup, KVSpec, Rope
@@ -79,8 +79,10 @@ class DecoderSpec:
                     f"{self.family}: layer {index} rotates {layer.rope.rotary_dim} of {self.head_dim} values per head"
                 )
 
-    def kv_spec(self, dtype: KVDtype, block_tokens: int = 32) -> KVSpec:
+    def kv_spec(self, dtype: str, block_tokens: int = 32) -> KVSpec:
         """The paged memory this model needs: full and sliding groups of equal layer counts (the last may be padded)."""
+        if dtype not in get_args(KVDtype):
+            raise ModelError(f"keys and values cannot be kept as {dtype!r}; allowed are {', '.join(get_args(KVDtype))}")
         kinds: dict[int, list[int]] = {}
         for index, layer in enumerate(self.layers):
             kinds.setdefault(layer.window, []).append(index)
@@ -91,7 +93,7 @@ class DecoderSpec:
             groups += [
                 KVGroup(kind, tuple(layers[start : start + size]), window) for start in range(0, len(layers), size)
             ]
-        return KVSpec(tuple(groups), self.kv_heads, self.head_dim, dtype, block_tokens)
+        return KVSpec(tuple(groups), self.kv_heads, self.head_dim, cast(KVDtype, dtype), block_tokens)
 
 
 def group_size(counts: Sequence[int]) -> int:
