@@ -1,8 +1,8 @@
 """The tiny checkpoints of tiny.py written as GGUF F32 files, with llama.cpp's conventions.
 
-Names come from the `gguf` package's own map, so that they do not depend on Octavo's. Conventions, from llama.cpp's conversion
-scripts: rows of q and k of llama-like architectures are stored in rotating pairs; Gemma's norms hold the 1; GPT-2's linear
-weights are [out, in]; Llama 3 and longrope factors are tensors.
+Names come from the `gguf` package's own map, so that they do not depend on Octavo's. Conventions, from llama.cpp's
+conversion scripts: rows of q and k of llama-like architectures are stored in rotating pairs; Gemma's norms hold the
+1; GPT-2's linear weights are [out, in]; Llama 3 and longrope factors are tensors.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.golden import tiny
 
 from octavo.engine.loading.gguf_writer import GGUFWriter
-from tests.golden import tiny
 
 #: case -> (GGUF architecture, changes of config.json where GGUF cannot say what the case says)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -74,7 +74,9 @@ def _renamed(case: str, architecture: str, config: dict[str, Any]) -> Tensors:
     return found
 
 
-def _converted(name: str, values: NDArray[np.float32], architecture: str, config: dict[str, Any]) -> NDArray[np.float32]:
+def _converted(
+    name: str, values: NDArray[np.float32], architecture: str, config: dict[str, Any]
+) -> NDArray[np.float32]:
     if architecture.startswith("gemma") and name.endswith("norm.weight"):
         return values + np.float32(1.0)
     if architecture == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
@@ -161,7 +163,11 @@ def _rope_tensors(config: dict[str, Any]) -> Tensors:
     divisors = []
     for exponent in np.arange(0, head_dim, 2) / head_dim:
         wave = 2 * math.pi * rope["rope_theta"] ** float(exponent)
-        original, low, high = rope["original_max_position_embeddings"], rope["low_freq_factor"], rope["high_freq_factor"]
+        original, low, high = (
+            rope["original_max_position_embeddings"],
+            rope["low_freq_factor"],
+            rope["high_freq_factor"],
+        )
         if wave < original / high:
             divisors.append(1.0)
         elif wave > original / low:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden import tiny
 
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.decoder import Decoder
 from octavo.engine.models.load import load_model
 from octavo.platforms.platform import Platform
 from octavo.platforms.registry import choose_platform
-from tests.golden import tiny
 
 Load = Callable[..., Decoder]
 

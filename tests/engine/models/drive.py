@@ -1,6 +1,7 @@
 """Runs prompts through a platform the way the engine will: steps of chunks, paged keys and values, scattered pages.
 
-Everything is plain: no scheduler, no prefix cache. Logits come back for every token, float32 [tokens, vocab] per prompt.
+Everything is plain: no scheduler, no prefix cache. Logits come back for every token, float32 [tokens, vocab] per
+prompt.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.engine.models import drive
+from tests.golden import tiny, tiny_gguf
 
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models import registry
 from octavo.engine.models.decoder import Decoder
 from octavo.engine.models.load import load_model
 from octavo.platforms.platform import Platform
-from tests.engine.models import drive
-from tests.golden import tiny, tiny_gguf
 
 
 @pytest.mark.parametrize("case", tiny_gguf.CASES)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.engine.models import drive
+from tests.golden import tiny
 
 from octavo.engine.models.decoder import Decoder
 from octavo.platforms.platform import Platform
-from tests.engine.models import drive
-from tests.golden import tiny
 
 BOUND = 1e-4  # float32 logits against the oracle's
 GOLDEN = Path(tiny.__file__).parent / "models"

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.engine.models import drive
+from tests.golden import tiny
 
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.load import load_spec
@@ -17,8 +19,6 @@ from octavo.engine.models.source import describe
 from octavo.engine.models.spec import DecoderSpec, LayerSpec
 from octavo.platforms.platform import Platform
 from octavo.platforms.types import Rope
-from tests.engine.models import drive
-from tests.golden import tiny
 
 CLEARLY = 1e-2
 _OFF: dict[str, Any] = {
@@ -70,9 +70,7 @@ _ROPE: dict[str, Callable[[Rope], Rope]] = {
 
 
 def changed(spec: DecoderSpec, change: Callable[[LayerSpec], dict[str, Any]]) -> DecoderSpec:
-    return dataclasses.replace(
-        spec, layers=tuple(dataclasses.replace(layer, **change(layer)) for layer in spec.layers)
-    )
+    return dataclasses.replace(spec, layers=tuple(dataclasses.replace(layer, **change(layer)) for layer in spec.layers))
 
 
 @pytest.mark.parametrize("case", tiny.CASES)
