@@ -91,9 +91,9 @@ class MappedFile:
 
 
 def check_no_overlap(tensors: Iterable[TensorInfo]) -> None:
-    """FormatError naming both tensors if two byte ranges of one file overlap."""
+    """FormatError naming both tensors if two byte ranges of one file overlap; empty tensors are nowhere."""
     previous: TensorInfo | None = None
-    for info in sorted(tensors, key=lambda t: (t.offset, t.num_bytes)):
+    for info in sorted((t for t in tensors if t.num_bytes), key=lambda t: t.offset):
         if previous is not None and info.offset < previous.offset + previous.num_bytes:
             raise FormatError(
                 f"tensors {previous.name!r} and {info.name!r} overlap: "
@@ -101,5 +101,4 @@ def check_no_overlap(tensors: Iterable[TensorInfo]) -> None:
                 field=info.name,
                 offset=info.offset,
             )
-        if info.num_bytes:
-            previous = info
+        previous = info

@@ -69,14 +69,19 @@ def test_a_hostile_header_is_one_typed_error(case: str, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(content)
     tracemalloc.start()
-    begin = time.perf_counter()
     with pytest.raises(FormatError) as caught:
         SafetensorsFile.open(path)
-    elapsed, peak = time.perf_counter() - begin, tracemalloc.get_traced_memory()[1]
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        with pytest.raises(FormatError):
+            SafetensorsFile.open(path)
+        times.append(time.perf_counter() - begin)
     assert words in str(caught.value) and caught.value.field == field
     assert caught.value.offset is not None and "\n" not in str(caught.value)
-    assert elapsed < 0.05 and peak < 10_000_000
+    assert min(times) < 0.05 and peak < 10_000_000
 
 
 def test_files_of_the_safetensors_package_are_read(tmp_path: Path) -> None:

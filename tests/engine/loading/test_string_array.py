@@ -90,4 +90,4 @@ def test_no_content_makes_reading_slower_than_linear() -> None:
         view = np.frombuffer(content, np.uint8)
         begin = time.perf_counter()
         scan_strings(view, content, 0, len(strings), "tokens")
-        assert time.perf_counter() - begin < 0.5
+        assert time.perf_counter() - begin < 2.0  # a window per string would take 15 s and more
