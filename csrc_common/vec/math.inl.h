@@ -31,20 +31,34 @@ inline typename V::F exp(typename V::F x) {
   return V::select(V::eq(x, x), y, x);
 }
 
+// x = 2^k (1 + f) of normal positive x, sqrt(1/2) <= 1 + f < sqrt(2); k as float32.
+template <class V>
+inline void log_reduce(typename V::F x, typename V::F* k, typename V::F* f) {
+  const typename V::I u = V::bits(x);
+  const typename V::I e = V::template sar<23>(V::isub(u, V::ibroadcast(0x3F3504F3)));
+  *k = V::cvt_f32(e);
+  *f = V::sub(V::from_bits(V::isub(u, V::template shl<23>(e))), V::broadcast(1.0f));
+}
+
+// k log 2 + log(1 + f).
+template <class V>
+inline typename V::F log_parts(typename V::F k, typename V::F f) {
+  using F = typename V::F;
+  static constexpr float kPoly[] = {0x1.147f7ep-4f,  -0x1.de810ap-4f, 0x1.e7046ap-4f,  -0x1.fc18d4p-4f, 0x1.23358ep-3f,
+                                    -0x1.555c7ap-3f, 0x1.99a4ccp-3f,  -0x1.000006p-2f, 0x1.555548p-2f};
+  const F z = V::mul(f, f);
+  F y = V::mul(V::mul(f, z), horner<V>(f, kPoly));
+  y = V::fma(z, V::broadcast(-0.5f), V::fma(k, V::broadcast(0x1.7f7d1cp-20f), y));
+  return V::fma(k, V::broadcast(0x1.62e400p-1f), V::add(f, y));
+}
+
 // Natural logarithm.
 template <class V>
 inline typename V::F log(typename V::F x) {
   using F = typename V::F;
-  static constexpr float kPoly[] = {0x1.147f7ep-4f,  -0x1.de810ap-4f, 0x1.e7046ap-4f,  -0x1.fc18d4p-4f, 0x1.23358ep-3f,
-                                    -0x1.555c7ap-3f, 0x1.99a4ccp-3f,  -0x1.000006p-2f, 0x1.555548p-2f};
-  const typename V::I u = V::bits(x);
-  const typename V::I k = V::template sar<23>(V::isub(u, V::ibroadcast(0x3F3504F3)));
-  const F f = V::sub(V::from_bits(V::isub(u, V::template shl<23>(k))), V::broadcast(1.0f));
-  const F e = V::cvt_f32(k);
-  const F z = V::mul(f, f);
-  F y = V::mul(V::mul(f, z), horner<V>(f, kPoly));
-  y = V::fma(z, V::broadcast(-0.5f), V::fma(e, V::broadcast(0x1.7f7d1cp-20f), y));
-  y = V::fma(e, V::broadcast(0x1.62e400p-1f), V::add(f, y));
+  F k, f;
+  log_reduce<V>(x, &k, &f);
+  F y = log_parts<V>(k, f);
   y = V::select(V::eq(x, V::zero()), V::broadcast(-__builtin_inff()), y);
   y = V::select(V::lt(x, V::zero()), V::broadcast(__builtin_nanf("")), y);
   return V::select(V::lt(x, V::broadcast(__builtin_inff())), y, x);

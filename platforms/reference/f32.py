@@ -128,7 +128,7 @@ def _lanes(x: F32) -> F32:
     pad = -x.shape[-1] % 16
     if pad:
         x = np.concatenate([x, np.zeros((*x.shape[:-1], pad), np.float32)], axis=-1)
-    return x.reshape(*x.shape[:-1], -1, 16)
+    return x.reshape(*x.shape[:-1], x.shape[-1] // 16, 16)
 
 
 def sum16(x: F32) -> F32:
@@ -194,17 +194,27 @@ def exp(x: F32) -> F32:
 
 
 @_quiet
+def log_reduce(x: F32) -> tuple[F32, F32]:
+    """(k, f) with x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), of normal positive x; both float32 and exact."""
+    bits = np.ascontiguousarray(x).view(np.int32)
+    k = (bits - np.int32(0x3F3504F3)) >> 23
+    return k.astype(np.float32), sub((bits - (k << 23)).view(np.float32), np.float32(1))
+
+
+@_quiet
+def log_parts(k: F32, f: F32) -> F32:
+    """k log 2 + log(1 + f)."""
+    z = mul(f, f)
+    y = mul(mul(f, z), _horner(f, _LOG))
+    y = fma32(z, np.float32(-0.5), fma32(k, _LN2_LO, y))
+    return fma32(k, _LN2_HI, add(f, y))
+
+
+@_quiet
 def log(x: F32) -> F32:
     """Natural logarithm. Zeros and denormals give -inf, negative numbers NaN, +inf stays."""
     x = flush(x)
-    bits = np.ascontiguousarray(x).view(np.int32)
-    k = (bits - np.int32(0x3F3504F3)) >> 23
-    f = sub((bits - (k << 23)).view(np.float32), np.float32(1))
-    e = k.astype(np.float32)
-    z = mul(f, f)
-    y = mul(mul(f, z), _horner(f, _LOG))
-    y = fma32(z, np.float32(-0.5), fma32(e, _LN2_LO, y))
-    y = fma32(e, _LN2_HI, add(f, y))
+    y = log_parts(*log_reduce(x))
     y = np.where(x == 0, -INF, y)
     y = np.where(x < 0, np.float32(np.nan), y)
     return np.where(x < INF, y, x)

@@ -1,0 +1,135 @@
+"""The reference as a platform: models run at once on numpy. Complete and slow; the last resort, and the specification.
+
+`Executable.run` and `head` are two halves of one `Model.forward`. The first half runs on the step's batch and keeps
+what reaches `gather_rows`; the second replays the model on a batch of no tokens, where every op is nearly free, and
+feeds the wanted rows in at `gather_rows`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.errors import PlatformError
+from octavo.platforms.ops import Ops
+from octavo.platforms.platform import Capacity, Model
+from octavo.platforms.reference.f32 import F32
+from octavo.platforms.reference.kv import PagePool, page_bytes
+from octavo.platforms.reference.ops import ReferenceOps
+from octavo.platforms.reference.sample import sample
+from octavo.platforms.reference.weights import ReferenceWeights
+from octavo.platforms.types import I32, Batch, KVSpec, SampleBatch, SampleResult, Variant
+
+OPS = (
+    "embedding",
+    "add",
+    "rms_norm",
+    "layer_norm",
+    "rope",
+    "linear",
+    "gated_mlp",
+    "kv_append",
+    "paged_attention",
+    "varlen_attention",
+    "gather_rows",
+    "softcap",
+    "lm_head",
+    "pool",
+    "sample",
+)
+
+
+class _TwoHalves(ReferenceOps):
+    """Keeps the rows that reach `gather_rows`, or feeds kept rows in."""
+
+    hidden: F32 | None = None
+    wanted: I32 | None = None
+
+    def gather_rows(self, x: F32) -> F32:
+        if self.wanted is None:
+            self.hidden = x
+            return x[:0]
+        self._note("gather_rows")
+        if self.hidden is None:
+            raise PlatformError("head was asked for rows before any step ran: call run(batch) first")
+        return self.hidden[self.wanted]
+
+
+class ReferenceExecutable:
+    """Implements `octavo.platforms.platform.Executable`."""
+
+    def __init__(self, model: Model, spec: KVSpec, capacity: Capacity) -> None:
+        self.model = model
+        self.capacity = capacity
+        self.pages = PagePool(spec, capacity.num_pages)
+        self.ops = _TwoHalves(self.pages)
+        self._empty: Batch | None = None
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        self.pages.copy_blocks(pairs)
+
+    def run(self, batch: Batch) -> None:
+        for name, found, allowed in (
+            ("tokens", batch.num_tokens, self.capacity.max_tokens),
+            ("sequences", batch.num_seqs, self.capacity.max_seqs),
+        ):
+            if found > allowed:
+                raise PlatformError(f"a step of {found} {name} was given; this executable takes at most {allowed}")
+        self.ops.begin(batch)
+        self.ops.wanted = None
+        self.model.forward(cast(Ops, self.ops), batch)
+        nothing = np.zeros(0, np.int32)
+        self._empty = replace(
+            batch,
+            token_ids=nothing,
+            positions=batch.positions[:, :0],
+            query_start=np.zeros(1, np.int32),
+            kv_len=nothing,
+            token_seq=nothing,
+            block_tables=[table[:0] for table in batch.block_tables],
+            logits_rows=nothing,
+            token_types=None if batch.token_types is None else nothing,
+        )
+
+    def head(self, rows: NDArray[np.int32]) -> F32:
+        if self._empty is None:
+            raise PlatformError("head was asked for rows before any step ran: call run(batch) first")
+        self.ops.begin(self._empty)
+        self.ops.wanted = np.asarray(rows, np.int32)
+        logits: Any = self.model.forward(cast(Ops, self.ops), self._empty)
+        return np.ascontiguousarray(logits)
+
+    def sample(self, logits: F32, batch: SampleBatch) -> SampleResult:
+        return sample(logits, batch)
+
+    def close(self) -> None:
+        """Nothing to give back: arrays are freed with the executable."""
+
+
+class ReferencePlatform:
+    """Implements `octavo.platforms.platform.Platform`."""
+
+    name = "reference"
+    levels = ("reference",)
+    block_tokens = 32
+    num_threads = 1
+
+    def weights(self) -> ReferenceWeights:
+        return ReferenceWeights()
+
+    def page_bytes(self, spec: KVSpec) -> int:
+        return page_bytes(spec)
+
+    def scratch_bytes(self, model: Model, spec: KVSpec, capacity: Capacity) -> int:
+        """Numpy allocates as it goes; the largest arrays are attention scores and the chunks of a product."""
+        del model
+        return (64 << 20) + capacity.max_tokens * spec.head_dim * spec.num_kv_heads * 64
+
+    def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> ReferenceExecutable:
+        return ReferenceExecutable(model, spec, capacity)
+
+    def variants(self) -> list[Variant]:
+        return [Variant(op, f"{op}__reference", "reference", detail={"chosen": True, "rows": "few+many"}) for op in OPS]
