@@ -27,6 +27,7 @@ from octavo.quant.blocks import (
     pack_asymmetric,
     per_block,
     store_fields,
+    unpack_blocks,
 )
 from octavo.quant.formats import BY_NAME
 from octavo.quant.parts import Bytes, Floats, QuantizedParts
@@ -35,9 +36,13 @@ FORMAT = BY_NAME["q2_k"]
 ERROR_BOUND = (0.40, 15 * 5 * HALF_STEP)  # (relative to the largest magnitude of a block, absolute)
 
 
+def _values(blocks: Bytes) -> Floats:
+    return codes(blocks, (len(blocks), 256)).dequantize()
+
+
 def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
     """float32 of `shape` from its stored bytes."""
-    return codes(raw, shape).dequantize()
+    return unpack_blocks(raw, shape, FORMAT, _values)
 
 
 def codes(raw: npt.NDArray[Any], shape: Sequence[int]) -> QuantizedParts:

@@ -29,6 +29,7 @@ from octavo.quant.blocks import (
     signed_peak,
     store_fields,
     store_half,
+    unpack_blocks,
 )
 from octavo.quant.formats import BY_NAME
 from octavo.quant.parts import Bytes, Floats, QuantizedParts
@@ -37,14 +38,16 @@ FORMAT = BY_NAME["q4_0"]
 ERROR_BOUND = (1 / 8 + 2**-10, 8 * HALF_STEP)  # (relative to the largest magnitude of a block, absolute)
 
 
-def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
-    """float32 of `shape` from its stored bytes."""
-    blocks = as_blocks(raw, shape, FORMAT)
+def _values(blocks: Bytes) -> Floats:
     values = load_fields(blocks[:, 2:], 4, 16).astype(np.float32)
     values -= np.float32(8)
-    with np.errstate(invalid="ignore"):
-        values *= load_half(blocks, 0)
-    return values.reshape(shape)
+    values *= load_half(blocks, 0)
+    return values
+
+
+def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
+    """float32 of `shape` from its stored bytes."""
+    return unpack_blocks(raw, shape, FORMAT, _values)
 
 
 def codes(raw: npt.NDArray[Any], shape: Sequence[int]) -> QuantizedParts:

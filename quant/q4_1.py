@@ -27,6 +27,7 @@ from octavo.quant.blocks import (
     per_block,
     store_fields,
     store_half,
+    unpack_blocks,
 )
 from octavo.quant.formats import BY_NAME
 from octavo.quant.parts import Bytes, Floats, QuantizedParts
@@ -35,14 +36,16 @@ FORMAT = BY_NAME["q4_1"]
 ERROR_BOUND = (1 / 15 + 2**-9, 16 * HALF_STEP)  # (relative to the largest magnitude of a block, absolute)
 
 
+def _values(blocks: Bytes) -> Floats:
+    values = load_fields(blocks[:, 4:], 4, 16).astype(np.float32)
+    values *= load_half(blocks, 0)
+    values += load_half(blocks, 2)
+    return values
+
+
 def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
     """float32 of `shape` from its stored bytes."""
-    blocks = as_blocks(raw, shape, FORMAT)
-    values = load_fields(blocks[:, 4:], 4, 16).astype(np.float32)
-    with np.errstate(invalid="ignore"):
-        values *= load_half(blocks, 0)
-        values += load_half(blocks, 2)
-    return values.reshape(shape)
+    return unpack_blocks(raw, shape, FORMAT, _values)
 
 
 def codes(raw: npt.NDArray[Any], shape: Sequence[int]) -> QuantizedParts:

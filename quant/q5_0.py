@@ -30,6 +30,7 @@ from octavo.quant.blocks import (
     signed_peak,
     store_fields,
     store_half,
+    unpack_blocks,
 )
 from octavo.quant.formats import BY_NAME
 from octavo.quant.parts import Bytes, Floats, QuantizedParts
@@ -45,14 +46,16 @@ def five_bit_codes(high: Bytes, low: Bytes) -> Bytes:
     return q
 
 
-def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
-    """float32 of `shape` from its stored bytes."""
-    blocks = as_blocks(raw, shape, FORMAT)
+def _values(blocks: Bytes) -> Floats:
     values = five_bit_codes(blocks[:, 2:6], blocks[:, 6:]).astype(np.float32)
     values -= np.float32(16)
-    with np.errstate(invalid="ignore"):
-        values *= load_half(blocks, 0)
-    return values.reshape(shape)
+    values *= load_half(blocks, 0)
+    return values
+
+
+def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
+    """float32 of `shape` from its stored bytes."""
+    return unpack_blocks(raw, shape, FORMAT, _values)
 
 
 def codes(raw: npt.NDArray[Any], shape: Sequence[int]) -> QuantizedParts:

@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.quant.blocks import HALF_STEP, as_blocks, as_values, finish, load_half, nearest_codes, per_block, store_half
+from octavo.quant.blocks import (
+    HALF_STEP,
+    as_blocks,
+    as_values,
+    finish,
+    load_half,
+    nearest_codes,
+    per_block,
+    store_half,
+    unpack_blocks,
+)
 from octavo.quant.formats import BY_NAME
 from octavo.quant.parts import Bytes, Floats, QuantizedParts
 
@@ -23,13 +33,15 @@ FORMAT = BY_NAME["q8_0"]
 ERROR_BOUND = (1 / 254 + 2**-11, 127 * HALF_STEP)  # (relative to the largest magnitude of a block, absolute)
 
 
+def _values(blocks: Bytes) -> Floats:
+    values = blocks[:, 2:].view(np.int8).astype(np.float32)
+    values *= load_half(blocks, 0)
+    return values
+
+
 def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
     """float32 of `shape` from its stored bytes."""
-    blocks = as_blocks(raw, shape, FORMAT)
-    values = blocks[:, 2:].view(np.int8).astype(np.float32)
-    with np.errstate(invalid="ignore"):
-        values *= load_half(blocks, 0)
-    return values.reshape(shape)
+    return unpack_blocks(raw, shape, FORMAT, _values)
 
 
 def codes(raw: npt.NDArray[Any], shape: Sequence[int]) -> QuantizedParts:
