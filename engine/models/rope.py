@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from octavo.engine.errors import ModelError
-from octavo.engine.models.frequencies import frequencies
 from octavo.engine.models.reader import Description
+from octavo.platforms.rope import frequencies
 from octavo.platforms.types import Rope
 
 Params = dict[str, Any]
