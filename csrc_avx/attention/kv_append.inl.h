@@ -1,0 +1,101 @@
+// kv_append_{f32,bf16,f16,int8}: stores the step's keys and values in their pages, rounded to the KV dtype.
+//
+// Each head's vector is first converted in scratch, then spread: a key goes as head_dim / 2 pairs, 32 pairs apart; a value as
+// head_dim elements, two apart. Slots of tokens that do not exist yet are left alone: attention never reads them as values.
+// int8: s = amax / 127, q = half-even(x / s) within [-127, 127]; s below 2^-126 counts as 2^-126.
+#include "attention/pages.h"
+#include "vec/native.h"
+
+namespace octavo::OCTAVO_ISA_NS {
+namespace {
+
+using V = vec::Native;
+
+struct StoreF32 {
+  using T = float;
+  using Pair = uint64_t;
+  static float convert(const float* x, T* y, int64_t n) {
+    std::memcpy(y, x, static_cast<size_t>(n) * sizeof(float));
+    return 0.0f;
+  }
+};
+
+struct StoreBF16 {
+  using T = uint16_t;
+  using Pair = uint32_t;
+  static float convert(const float* x, T* y, int64_t n) {
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) V::store_bf16(y + i, V::load(x + i));
+    for (; i < n; ++i) y[i] = vec::bf16_of(x[i]);
+    return 0.0f;
+  }
+};
+
+struct StoreF16 {
+  using T = uint16_t;
+  using Pair = uint32_t;
+  static float convert(const float* x, T* y, int64_t n) {
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) V::store_f16(y + i, V::load(x + i));
+    for (; i < n; ++i) y[i] = vec::f16_of(x[i]);
+    return 0.0f;
+  }
+};
+
+struct StoreI8 {
+  using T = int8_t;
+  using Pair = uint16_t;
+  static float convert(const float* x, T* y, int64_t n) {
+    float amax = 0.0f;
+    for (int64_t i = 0; i < n; ++i) amax = vec::F32x1::max(vec::F32x1::abs(x[i]), amax);
+    float s = amax / 127.0f;
+    s = s > 0x1p-126f ? s : 0x1p-126f;
+    for (int64_t i = 0; i < n; ++i) {
+      float q = __builtin_rintf(x[i] / s);
+      q = q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q;
+      y[i] = static_cast<int8_t>(static_cast<int32_t>(q));
+    }
+    return s;
+  }
+};
+
+template <class S>
+void append_one(const HeadPages& pages, int64_t position, const float* k, const float* v, typename S::T* row) {
+  using T = typename S::T;
+  using Pair = typename S::Pair;
+  const int64_t dim = pages.head_dim, token = position % kTileTokens;
+  const float k_scale = S::convert(k, row, dim);
+  T* k_tile = reinterpret_cast<T*>(pages.k_tile(position)) + 2 * token;
+  for (int64_t i = 0; i < dim / 2; ++i) std::memcpy(k_tile + i * 2 * kTileTokens, row + 2 * i, sizeof(Pair));
+  const float v_scale = S::convert(v, row, dim);
+  T* v_tile = reinterpret_cast<T*>(pages.v_tile(position)) + token / 2 * dim * 2 + token % 2;
+  for (int64_t i = 0; i < dim; ++i) v_tile[2 * i] = row[i];
+  if constexpr (sizeof(T) == 1) {
+    pages.k_scales(position)[token] = k_scale;
+    pages.v_scales(position)[token] = v_scale;
+  }
+}
+
+template <class S>
+void append(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const KVAppendArgs*>(raw);
+  auto* row = static_cast<typename S::T*>(lane.scratch);
+  constexpr int64_t kRun = 16;  // tokens per unit: neighbours share cache lines of a tile
+  for (int64_t begin, end; lane.claim(step.num_tokens, kRun, &begin, &end);)
+    for (int64_t h = 0; h < a.kv_heads; ++h)
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t s = step.token_seq[t];
+        const HeadPages pages(a, step, s, h);
+        const int64_t position = step.kv_len[s] - (step.query_start[s + 1] - t);
+        append_one<S>(pages, position, a.k + t * a.ldk + h * a.head_dim, a.v + t * a.ldv + h * a.head_dim, row);
+      }
+}
+
+}  // namespace
+
+void kv_append_f32(const void* raw, const Step& step, const Lane& lane) { append<StoreF32>(raw, step, lane); }
+void kv_append_bf16(const void* raw, const Step& step, const Lane& lane) { append<StoreBF16>(raw, step, lane); }
+void kv_append_f16(const void* raw, const Step& step, const Lane& lane) { append<StoreF16>(raw, step, lane); }
+void kv_append_int8(const void* raw, const Step& step, const Lane& lane) { append<StoreI8>(raw, step, lane); }
+
+}  // namespace octavo::OCTAVO_ISA_NS

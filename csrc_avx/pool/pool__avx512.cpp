@@ -1,0 +1,2 @@
+// pool at avx512; body in pool.inl.h.
+#include "pool/pool.inl.h"

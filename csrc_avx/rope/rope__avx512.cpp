@@ -1,0 +1,2 @@
+// rope at avx512; body in rope.inl.h.
+#include "rope/rope.inl.h"

@@ -1,0 +1,2 @@
+// rope at scalar; body in rope.inl.h.
+#include "rope/rope.inl.h"
