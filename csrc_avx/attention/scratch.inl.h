@@ -1,6 +1,7 @@
 // Cuts a tile's arrays out of a thread's scratch, and says how many rows fit.
 #pragma once
 #include "attention/segment.inl.h"
+#include "exec/kernel.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {

@@ -24,7 +24,7 @@ void mean_columns(const PoolArgs& a, const float* x, float* y, int64_t from, int
 
 void normalize(float* y, int64_t width) {
   const float norm = __builtin_sqrtf(vec::sum16_squares<V>(y, width));
-  const float divisor = norm > 1e-12f ? norm : 1e-12f;
+  const float divisor = norm < 1e-12f ? 1e-12f : norm;  // NaN stays
   for (int64_t i = 0; i < width; ++i) y[i] = y[i] / divisor;
 }
 
