@@ -2,7 +2,7 @@
 //
 // Each head's vector is first converted in scratch, then spread: a key goes as head_dim / 2 pairs, 32 pairs apart; a value as
 // head_dim elements, two apart. Slots of tokens that do not exist yet are left alone: attention never reads them as values.
-// int8: s = amax / 127, q = half-even(x / s) within [-127, 127]; s below 2^-126 counts as 2^-126.
+// int8: s = amax / 127, q = half-even(x / s) within [-127, 127]; s = 0 gives zeros, a NaN a NaN scale.
 #include "attention/pages.h"
 #include "vec/native.h"
 
@@ -47,12 +47,19 @@ struct StoreI8 {
   using Pair = uint16_t;
   static float convert(const float* x, T* y, int64_t n) {
     float amax = 0.0f;
-    for (int64_t i = 0; i < n; ++i) amax = vec::F32x1::max(vec::F32x1::abs(x[i]), amax);
-    float s = amax / 127.0f;
-    s = s > 0x1p-126f ? s : 0x1p-126f;
+    bool has_nan = false;
+    for (int64_t i = 0; i < n; ++i) {
+      amax = vec::F32x1::max(vec::F32x1::abs(x[i]), amax);
+      has_nan |= x[i] != x[i];
+    }
+    const float s = has_nan ? __builtin_nanf("") : amax / 127.0f;
+    if (!(s > 0.0f)) {
+      std::memset(y, 0, static_cast<size_t>(n));
+      return s;
+    }
     for (int64_t i = 0; i < n; ++i) {
       float q = __builtin_rintf(x[i] / s);
-      q = q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q;
+      q = q > 127.0f ? 127.0f : q > -127.0f ? q : -127.0f;
       y[i] = static_cast<int8_t>(static_cast<int32_t>(q));
     }
     return s;
