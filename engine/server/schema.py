@@ -89,6 +89,10 @@ class TextPart(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     text: str | None = None
+    image_url: Any = None
+    input_audio: Any = None
+    file: Any = None
+    refusal: Any = None
 
 
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):

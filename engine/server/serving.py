@@ -36,37 +36,49 @@ _POLL_S = 0.02
 
 def bind_tcp(host: str, port: int) -> socket.socket:
     """A bound, not yet listening, TCP socket; port 0 picks a free one. ConfigError when it cannot be had."""
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, proto)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.bind(address)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port"
-        ) from None
+    with contextlib.ExitStack() as stack:
+        try:
+            family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            sock = stack.enter_context(socket.socket(family, kind, proto))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.bind(address)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"cannot listen on {host}:{port}: {why}; choose another --host or --port") from None
+        stack.pop_all()
     return sock
 
 
 def bind_unix(path: Path) -> socket.socket:
     """A bound Unix socket that only this user may open. A dead socket file is replaced, anything else is not."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
-            with contextlib.suppress(ConnectionRefusedError):
-                sock.connect(str(path))
-                raise ConfigError(f"{path} is in use by a running server; choose another --uds")
-            path.unlink()
-        old_mask = os.umask(0o177)
+    with contextlib.ExitStack() as stack:
         try:
-            sock.bind(str(path))
-        finally:
-            os.umask(old_mask)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {path}: {error.strerror}; choose another --uds") from None
+            if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+                if _is_served(path):
+                    raise ConfigError(f"{path} is in use by a running server; choose another --uds")
+                path.unlink()
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            old_mask = os.umask(0o177)
+            try:
+                sock.bind(str(path))
+            finally:
+                os.umask(old_mask)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"cannot listen on {path}: {why}; choose another --uds") from None
+        stack.pop_all()
     return sock
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+    return True
 
 
 class HttpServer:
@@ -74,26 +86,29 @@ class HttpServer:
 
     def __init__(self, app: App, sock: socket.socket) -> None:
         self._app, self._sock = app, sock
+        self._unix_path = Path(sock.getsockname()) if sock.family == socket.AF_UNIX else None
         self._server: Any = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begins to answer."""
+        from granian import net
         from granian.constants import HTTPModes, Interfaces
         from granian.http import HTTP1Settings
-        from granian.net import SocketHolder
         from granian.server.embed import Server
 
-        is_unix = self._sock.family == socket.AF_UNIX
+        make_holder: Any = net.SocketHolder  # type: ignore[attr-defined]
+        is_unix = self._unix_path is not None
         if sys.platform.startswith("linux"):
-            holder = SocketHolder(self._sock.detach(), is_unix, BACKLOG)
+            holder = make_holder(self._sock.detach(), is_unix, BACKLOG)
         else:  # elsewhere the holder takes a listening socket
             self._sock.listen(BACKLOG)
-            holder = SocketHolder(self._sock.detach(), is_unix)
+            holder = make_holder(self._sock.detach(), is_unix)
 
-        class Embedded(Server):  # type: ignore[misc]
+        class Embedded(Server):
             def _init_shared_socket(self) -> None:
-                self._ssp, self._shd = None, holder
+                self._ssp: Any = None
+                self._shd: Any = holder
 
         self._server = Embedded(
             self._app,
@@ -111,6 +126,8 @@ class HttpServer:
         if self._task is not None:
             self._server.stop()
             await self._task
+        if self._unix_path is not None:
+            self._unix_path.unlink(missing_ok=True)
         self._sock.close()  # granian owns the socket once it has started; this is for a server that never did
 
 

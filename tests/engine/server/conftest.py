@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+from tests.engine.server.fakes import FakeEngine, make_text
 
 from octavo.engine.server.api import make_app
 from octavo.engine.server.serving import HttpServer, bind_tcp
 from octavo.engine.server.state import ServerState, Settings
-from tests.engine.server.fakes import FakeEngine, make_text
 
 
 class LiveServer:
@@ -51,11 +52,12 @@ class LiveServer:
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(5)
 
-    def reset(self) -> FakeEngine:
-        """A fresh engine behind the same server."""
+    def reset(self, **info: Any) -> FakeEngine:
+        """A fresh engine behind the same server; `info` changes fields of its EngineInfo."""
 
         def make() -> FakeEngine:
             engine = FakeEngine()
+            engine.info = msgspec.structs.replace(engine.info, **info)
             self.state.attach(engine, make_text())
             self.state.is_warm, self.state.is_draining = True, False
             return engine

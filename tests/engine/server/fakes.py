@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer as RustTokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as RustTokenizer
 
 from octavo.engine.errors import EngineDeadError
 from octavo.engine.messages import AddRequest, EngineInfo, RequestOutput, TokenLogprobs

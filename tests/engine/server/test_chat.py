@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-
-from octavo.engine.server.auth import cache_salt
 from tests.engine.server.conftest import LiveServer
 from tests.engine.server.fakes import Script, piece_ids
+
+from octavo.engine.server.auth import cache_salt
 
 Post = Callable[..., httpx.Response]
 PATH = "/v1/chat/completions"

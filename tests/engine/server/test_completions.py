@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from tests.engine.server.conftest import LiveServer
 from tests.engine.server.fakes import Script, fake_logprobs, piece_ids
 

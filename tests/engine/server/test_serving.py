@@ -1,0 +1,172 @@
+"""A server process from start to exit code: loading, ready, drain, second signal, taken ports, what the log holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.engine.server.conftest import wait_until
+
+from octavo.engine.errors import ConfigError
+from octavo.engine.server.serving import bind_tcp, bind_unix
+
+ROOT = Path(__file__).resolve().parents[3]
+KEY = {"Authorization": "Bearer canary-key-4711"}
+BODY = {"messages": [{"role": "user", "content": "canary-prompt-4712"}], "max_tokens": 400}
+PATH = "/v1/chat/completions"
+
+
+class Served:
+    """The process under test."""
+
+    def __init__(self, folder: Path, mode: str, drain_s: float, uds: bool = False) -> None:
+        self.where = folder / ("s.sock" if uds else "port")
+        command = [sys.executable, "-m", "tests.engine.server.served", str(self.where), mode, str(drain_s)]
+        env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+        wait_until(lambda: self.where.exists() and bool(uds or self.where.read_text()), 5)
+        transport = httpx.HTTPTransport(uds=str(self.where)) if uds else None
+        base = "http://x" if uds else f"http://127.0.0.1:{self.where.read_text()}"
+        self.client = httpx.Client(base_url=base, transport=transport, headers=KEY, trust_env=False, timeout=10)
+        wait_until(lambda: self.status("/live") == 200, 5)
+
+    def status(self, path: str) -> int:
+        try:
+            return self.client.get(path).status_code
+        except httpx.TransportError:
+            return 0
+
+    def wait_ready(self) -> None:
+        wait_until(lambda: self.status("/ready") == 200, 5)
+
+    def exit_code(self, timeout_s: float = 5.0) -> int:
+        return self.process.wait(timeout_s)
+
+    def close(self) -> None:
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(5)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[list[Served]]:
+    made: list[Served] = []
+    yield made
+    for served in made:
+        served.close()
+
+
+def test_drain_finishes_what_runs_and_refuses_what_is_new(start: list[Served], tmp_path: Path) -> None:
+    served = Served(tmp_path, "fast", 5)
+    start.append(served)
+    served.wait_ready()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(served.client.post, PATH, json={**BODY, "stream": True})
+        wait_until(lambda: "num_requests_running{" in served.client.get("/metrics").text)
+        time.sleep(0.2)
+        served.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        refused = served.client.post(PATH, json=BODY)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "shutting_down"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert served.status("/ready") == 503
+        assert served.status("/health") == 200
+        text = running.result(5).text
+    assert text.count(" and") == 10
+    assert text.endswith("data: [DONE]\n\n")
+    assert served.exit_code() == 0
+
+
+def test_drain_that_takes_too_long_ends_with_an_error_event(start: list[Served], tmp_path: Path) -> None:
+    served = Served(tmp_path, "endless", 0.3)
+    start.append(served)
+    served.wait_ready()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(served.client.post, PATH, json={**BODY, "stream": True})
+        time.sleep(0.3)
+        served.process.send_signal(signal.SIGTERM)
+        text = running.result(5).text
+    assert '"error"' in text
+    assert "[DONE]" not in text
+    assert served.exit_code() == 0
+
+
+def test_second_signal_ends_at_once(start: list[Served], tmp_path: Path) -> None:
+    served = Served(tmp_path, "endless", 60)
+    start.append(served)
+    served.wait_ready()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(served.client.post, PATH, json=BODY)
+        time.sleep(0.3)
+        served.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert served.process.poll() is None
+        served.process.send_signal(signal.SIGINT)
+        assert served.exit_code(3) == 1
+
+
+def test_server_is_alive_but_not_ready_while_the_model_loads(start: list[Served], tmp_path: Path) -> None:
+    served = Served(tmp_path, "slowload", 5, uds=True)
+    start.append(served)
+    assert stat.S_IMODE(served.where.stat().st_mode) == 0o600
+    assert (served.status("/live"), served.status("/health"), served.status("/ready")) == (200, 200, 503)
+    answer = served.client.post(PATH, json=BODY)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "loading")
+    with pytest.raises(ConfigError, match="in use"):
+        bind_unix(served.where)
+    served.process.send_signal(signal.SIGTERM)
+    assert served.exit_code() == 0
+    assert not served.where.exists()
+
+
+def test_log_holds_neither_prompts_nor_keys(start: list[Served], tmp_path: Path) -> None:
+    served = Served(tmp_path, "fast", 5)
+    start.append(served)
+    served.wait_ready()
+    client = served.client
+    canary = "canary-prompt-4712"
+    assert client.post(PATH, json=BODY).status_code == 200
+    assert client.post(PATH, json={**BODY, canary: 1}).status_code == 400
+    assert client.post(PATH, json={**BODY, "model": canary}).status_code == 404
+    assert client.post(PATH, content=canary, headers={"content-type": "application/json"}).status_code == 400
+    assert client.get(f"/{canary}?q={canary}").status_code == 404
+    assert client.get(f"/v1/models/{canary}").status_code == 404
+    assert client.get("/v1/models", headers={"Authorization": f"Bearer {canary}"}).status_code == 401
+    served.process.send_signal(signal.SIGTERM)
+    assert served.exit_code() == 0
+    log = served.log.read_text()
+    assert "/v1/chat/completions 200" in log
+    assert "prompt=" in log
+    assert "canary" not in log
+
+
+def test_taken_port_is_found_before_anything_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="cannot listen"):
+        bind_tcp("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(ConfigError, match="cannot listen"):
+        bind_tcp("no.such.host.invalid", 0)
+
+
+def test_dead_socket_file_is_replaced_but_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    bind_unix(path).close()
+    bind_unix(path).close()
+    plain = tmp_path / "file"
+    plain.write_text("x")
+    with pytest.raises(ConfigError):
+        bind_unix(plain)
+    assert plain.read_text() == "x"
