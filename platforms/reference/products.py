@@ -86,7 +86,7 @@ def quantize_rows(x: F32, group: int) -> tuple[NDArray[np.int8], F32]:
     """int8 codes [M, K] and scales [M, K / group] of finite rows: s = amax / 127, q = half-even(x / s), s = 0 gives 0."""
     groups = flush(x).reshape(x.shape[0], x.shape[1] // group, group)
     scale = div(np.abs(groups).max(axis=-1), np.float32(127))
-    with _quiet:
+    with np.errstate(all="ignore"):
         q = np.rint(np.divide(groups, scale[..., None], dtype=np.float32))
         q = np.where(scale[..., None] > 0, np.clip(q, -127, 127), 0).astype(np.int8)
     return q.reshape(x.shape), scale
