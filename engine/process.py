@@ -139,7 +139,8 @@ def main(argv: list[str]) -> int:
     """Entry point; arguments: file descriptor of the socket, parent's process id."""
     sock = socket.socket(fileno=int(argv[0]))
     die_with_parent(int(argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the parent decides, and drains first
     level = read_environment().log.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     size = int.from_bytes(_read(sock, 4), "little")

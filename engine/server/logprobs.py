@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from octavo.engine.messages import TokenLogprobs
+from octavo.engine.model_text import ModelText
 from octavo.engine.server.runs import TokenInfo
-from octavo.engine.server.text_layer import TextLayer
 from octavo.engine.text.output import TextStream
 
 _FLOOR = -9999.0  # what OpenAI writes for minus infinity, which JSON has no word for
@@ -26,7 +26,7 @@ def _chat_entry(data: bytes, logprob: float) -> dict[str, Any]:
     return {"token": data.decode("utf-8", "replace"), "logprob": _finite(logprob), "bytes": list(data)}
 
 
-def chat_logprobs(text: TextLayer, infos: Iterable[TokenInfo]) -> dict[str, Any]:
+def chat_logprobs(text: ModelText, infos: Iterable[TokenInfo]) -> dict[str, Any]:
     """`{"content": [...], "refusal": null}` of some tokens."""
     content = []
     for token, lp in infos:
@@ -47,7 +47,7 @@ def _spelled(data: bytes) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
-def completion_logprobs(text: TextLayer, infos: Iterable[TokenInfo], start: int = 0) -> dict[str, Any]:
+def completion_logprobs(text: ModelText, infos: Iterable[TokenInfo], start: int = 0) -> dict[str, Any]:
     """`tokens`, `token_logprobs`, `top_logprobs`, `text_offset`; `start`: where the answer begins in the text shown."""
     out: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for token, lp in infos:
@@ -58,7 +58,7 @@ def completion_logprobs(text: TextLayer, infos: Iterable[TokenInfo], start: int 
     return out
 
 
-def _best(text: TextLayer, own: bytes, lp: TokenLogprobs) -> dict[str, float]:
+def _best(text: ModelText, own: bytes, lp: TokenLogprobs) -> dict[str, float]:
     """The best tokens and always the token itself; of two tokens spelled alike the likelier stays."""
     out: dict[str, float] = {}
     for token, value in zip(lp.best_ids, lp.best_logprobs, strict=True):
@@ -73,7 +73,7 @@ def join_logprobs(first: dict[str, Any], second: dict[str, Any]) -> dict[str, An
 
 
 def prompt_infos(
-    text: TextLayer, prompt: Sequence[int], logprobs: Sequence[TokenLogprobs | None] | None
+    text: ModelText, prompt: Sequence[int], logprobs: Sequence[TokenLogprobs | None] | None
 ) -> list[TokenInfo]:
     """The prompt's tokens for `completion_logprobs`; position 0 has no logprob."""
     tokens = TextStream(text.tokenizer, strip_first_space=True, with_tokens=True).push(prompt).tokens
@@ -81,7 +81,7 @@ def prompt_infos(
     return [TokenInfo(token, lp) for token, lp in zip(tokens, entries, strict=True)]
 
 
-def prompt_logprobs_list(text: TextLayer, logprobs: Sequence[TokenLogprobs | None]) -> list[Any]:
+def prompt_logprobs_list(text: ModelText, logprobs: Sequence[TokenLogprobs | None]) -> list[Any]:
     """vLLM's `prompt_logprobs`: per position None or {token id: {logprob, rank, decoded_token}}."""
     out: list[Any] = []
     for position, lp in enumerate(logprobs):

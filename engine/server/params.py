@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.engine.messages import EngineInfo
+from octavo.engine.model_text import ModelText
 from octavo.engine.sampling_params import MAX_BAD_WORDS, MAX_BIAS_ENTRIES, MAX_STOP_STRINGS, SamplingParams
 from octavo.engine.server.bounds import Bounds
 from octavo.engine.server.http import bad_request
 from octavo.engine.server.schema import Body, ChatBody, CompletionBody
-from octavo.engine.server.text_layer import TextLayer
 
 DEFAULT_COMPLETION_TOKENS = 16  # the OpenAI default of /v1/completions
 _SAME_NAME = (
@@ -40,7 +40,7 @@ def _bias(raw: dict[str, float]) -> dict[int, float]:
     return out
 
 
-def _bad_words(words: list[str], text: TextLayer, bounds: Bounds) -> list[list[int]]:
+def _bad_words(words: list[str], text: ModelText, bounds: Bounds) -> list[list[int]]:
     """A word as it stands and as it stands after a space: both spellings are refused to the sampler."""
     _capped("bad_words", len(words), MAX_BAD_WORDS // 2)
     out: list[list[int]] = []
@@ -56,7 +56,7 @@ def _bad_words(words: list[str], text: TextLayer, bounds: Bounds) -> list[list[i
     return out
 
 
-def to_sampling(body: Body, info: EngineInfo, text: TextLayer, bounds: Bounds) -> SamplingParams:
+def to_sampling(body: Body, info: EngineInfo, text: ModelText, bounds: Bounds) -> SamplingParams:
     """Validated sampling parameters of a chat or completion body; RequestError names the field."""
     fields: dict[str, Any] = {name: getattr(body, name) for name in _SAME_NAME if getattr(body, name) is not None}
     if body.stop is not None:

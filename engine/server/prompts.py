@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 
 from octavo.engine.errors import TooLargeError
 from octavo.engine.messages import EngineInfo
+from octavo.engine.model_text import ModelText
 from octavo.engine.sampling_params import check_token_ids
 from octavo.engine.server.bounds import Bounds
 from octavo.engine.server.http import bad_request
 from octavo.engine.server.schema import ChatMessage
-from octavo.engine.server.text_layer import TextLayer
 
 T = TypeVar("T")
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_ROLES = ("system", "developer", "user", "assistant")
 
 
 class Prompts:
     """Makes prompts for one model."""
 
-    def __init__(self, text: TextLayer, info: EngineInfo, bounds: Bounds) -> None:
+    def __init__(self, text: ModelText, info: EngineInfo, bounds: Bounds) -> None:
         self._text, self._info, self._bounds = text, info, bounds
         self._pool = ThreadPoolExecutor(1, "octavo-tokenize")
 
@@ -100,13 +100,12 @@ class Prompts:
         return [self._message(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
     def _message(self, message: ChatMessage, at: str) -> dict[str, str]:
-        role = _ROLES.get(message.role)
-        if role is None:
+        if message.role not in _ROLES:
             raise bad_request(f"{at}.role is {message.role[:40]!r}; allowed are {', '.join(_ROLES)}", f"{at}.role")
         for name in ("tool_calls", "function_call", "audio"):
             if getattr(message, name):
                 raise bad_request(f"{at}.{name} is not supported; remove it", f"{at}.{name}", "unsupported_parameter")
-        out = {"role": role, "content": self._content(message.content, at)}
+        out = {"role": message.role, "content": self._content(message.content, at)}
         if message.name:
             out["name"] = message.name
         return out

@@ -17,12 +17,12 @@ from typing import NamedTuple, cast
 
 from octavo.engine.errors import EngineDeadError, OctavoError
 from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
+from octavo.engine.model_text import ModelText
 from octavo.engine.server.bounds import StreamLimits
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.http import HttpError, unavailable
 from octavo.engine.server.logs import log_fault
 from octavo.engine.server.metrics import Metrics
-from octavo.engine.server.text_layer import TextLayer
 from octavo.engine.text.output import TokenText
 
 
@@ -36,7 +36,7 @@ class TokenInfo(NamedTuple):
 class Choice:
     """One answer in the making. `pending_*` is what the handler has not taken yet."""
 
-    def __init__(self, index: int, request: AddRequest, text: TextLayer) -> None:
+    def __init__(self, index: int, request: AddRequest, text: ModelText) -> None:
         params = request.params
         self.index, self.request = index, request
         self._stream = text.open_stream(params)
@@ -107,7 +107,7 @@ class Run:
     def __init__(
         self,
         engine: Engine,
-        text: TextLayer,
+        text: ModelText,
         metrics: Metrics,
         limits: StreamLimits,
         requests: Sequence[AddRequest],

@@ -96,7 +96,7 @@ class TextPart(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """One turn. Roles: system, developer (rendered as system), user, assistant."""
+    """One turn. Roles: system, developer (system where the template knows no other), user, assistant."""
 
     role: str
     content: str | list[TextPart] | None = None

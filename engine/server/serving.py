@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from octavo.engine.errors import ConfigError, EngineDeadError
+from octavo.engine.model_text import ModelText
 from octavo.engine.server.app import App
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.logs import LOG
 from octavo.engine.server.state import ServerState
 from octavo.engine.server.status import warm_up
-from octavo.engine.server.text_layer import TextLayer
 
 BACKLOG = 2048
 HEADER_TIMEOUT_MS = 30_000
@@ -147,7 +147,7 @@ class Lifecycle:
 
     async def run(
         self,
-        load: Callable[[], Awaitable[tuple[Engine, TextLayer]]],
+        load: Callable[[], Awaitable[tuple[Engine, ModelText]]],
         on_ready: Callable[[dict[str, float]], None],
     ) -> int:
         """Serves until a signal; returns the exit code. `load` brings engine and text, in parallel with the HTTP side;

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from octavo.engine.errors import EngineDeadError, OverloadedError
+from octavo.engine.model_text import ModelText
 from octavo.engine.server.bounds import Bounds, StreamLimits
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.http import HttpError, unavailable
 from octavo.engine.server.metrics import Metrics
 from octavo.engine.server.prompts import Prompts
-from octavo.engine.server.text_layer import TextLayer
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Model:
     """A model that takes requests."""
 
     engine: Engine
-    text: TextLayer
+    text: ModelText
     prompts: Prompts
 
 
@@ -51,7 +51,7 @@ class ServerState:
         self.num_running = 0
         self._model: Model | None = None
 
-    def attach(self, engine: Engine, text: TextLayer) -> None:
+    def attach(self, engine: Engine, text: ModelText) -> None:
         """The model is there."""
         self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds))
 

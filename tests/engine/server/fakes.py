@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as RustTokenizer
 
 from octavo.engine.errors import EngineDeadError
 from octavo.engine.messages import AddRequest, EngineInfo, RequestOutput, TokenLogprobs
-from octavo.engine.server.text_layer import TextLayer
-from octavo.engine.text.spans import Span, Trust
+from octavo.engine.model_text import ModelText
+from octavo.engine.text.chat_template import ChatTemplate
 from octavo.engine.text.token_bytes import byte_alphabet
 from octavo.engine.text.tokenizer import Tokenizer
 
@@ -37,30 +36,10 @@ def make_tokenizer() -> Tokenizer:
     return Tokenizer(rust, eos_ids=[EOS])
 
 
-class ChatML:
-    """A chat template in Python."""
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        add_generation_prompt: bool,
-        continue_final_message: bool,
-        kwargs: Mapping[str, Any],
-    ) -> list[Span]:
-        spans: list[Span] = []
-        for place, message in enumerate(messages):
-            spans += [(f"<|im_start|>{message['role']}\n", Trust.TEMPLATE), (message["content"], Trust.USER)]
-            if not (continue_final_message and place == len(messages) - 1):
-                spans.append(("<|im_end|>\n", Trust.TEMPLATE))
-        if add_generation_prompt:
-            spans.append(("<|im_start|>assistant\n", Trust.TEMPLATE))
-        return spans
-
-
-def make_text() -> TextLayer:
+def make_text() -> ModelText:
     """The text layer of the tiny model."""
-    return TextLayer(make_tokenizer(), ChatML())
+    tokenizer = make_tokenizer()
+    return ModelText(tokenizer, ChatTemplate.for_tokenizer(tokenizer, template="chatml"))
 
 
 def piece_ids(*pieces: bytes) -> list[int]:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from tests.engine.server.fakes import FakeEngine, Script, endless, make_text, piece_ids
 
+from octavo.engine.model_text import ModelText
 from octavo.engine.server.api import make_app
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.logs import setup_logging
 from octavo.engine.server.serving import Lifecycle, bind_tcp, bind_unix
 from octavo.engine.server.state import ServerState, Settings
-from octavo.engine.server.text_layer import TextLayer
 
 
 def main(where: str, mode: str, drain_s: str) -> int:
@@ -27,7 +27,7 @@ def main(where: str, mode: str, drain_s: str) -> int:
         Path(where).write_text(str(sock.getsockname()[1]))
     life = Lifecycle(state, make_app(state, ("canary-key-4711",)), sock, float(drain_s))
 
-    async def load() -> tuple[Engine, TextLayer]:
+    async def load() -> tuple[Engine, ModelText]:
         if mode == "slowload":
             await asyncio.sleep(30)
         engine = FakeEngine()
