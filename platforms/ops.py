@@ -65,7 +65,7 @@ class Ops(Protocol):
     def layer_norm(self, x: Array, weight: Any | None, bias: Any | None, eps: float) -> Array:
         """mean = sum16(x) / n; d = x - mean; var = sum16 by fma(d, d, lane) / n; y = fma((d * (1 / sqrt(var + eps))), w, b).
 
-        With weight None: no product; bias None: product only. Ba et al. 2016.
+        Without bias: the product only; without weight: plus bias only; without both: d * (1 / sqrt(..)). Ba et al. 2016.
         """
         ...
 
@@ -92,7 +92,7 @@ class Ops(Protocol):
 
         bf16 weights: inputs rounded to bf16, dot32. f16 and f32 weights: float32 inputs, dot32 (f16 widened).
         Grouped integers (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0; group 32): inputs int8 per (row, 32): s_a = amax / 127,
-        q = half-even(x / s_a) in [-127, 127] (amax 0: zeros); per group in order
+        q = half-even(x / s_a) in [-127, 127] (s_a 0, also by flushing: zeros); per group in order
         acc = fma(float(isum - zero * asum), s_a * d, acc), and with a float minimum m: acc = fma(float(asum), s_a * m, acc).
         K-quants (Q2_K..Q6_K): inputs int8 per (row, 256); isum = sum of sub_scale * (sub-block sum) in int32;
         acc = fma(float(isum), s_a * d, acc); with minima msum = sum of sub_min * (sub-block sum of q):
@@ -118,7 +118,7 @@ class Ops(Protocol):
     def kv_append(self, k: Array, v: Array, *, layer: int) -> None:
         """Stores this step's keys and values [T, num_kv_heads * head_dim] of `layer` in its pages, rounded to the KV dtype.
 
-        int8: per (token, head) s = max(amax / 127, 2^-126 floor: 0 gives zeros), q = half-even(x / s), s kept as float32.
+        int8: per (token, head) s = amax / 127 (flushed), q = half-even(x / s), zeros where s is 0; s kept as float32.
         """
         ...
 
@@ -138,12 +138,12 @@ class Ops(Protocol):
         Query at position p sees j iff max(0, p - window + 1) <= j <= p. Keys and values are read as stored, also this
         step's. ATTN_SEGMENT = 512 absolute positions are the softmax unit. Within a segment, over its visible keys:
         score = dot32(q, k) over head_dim, * scale (int8 KV: (dot * s_k) * scale), then softcap: cap * tanh(score / cap), then
-        + alibi_h * (j - p); m = max; e = exp(score - m); l = lanes: lane (j mod 16) += e in order, folded as sum16;
+        + alibi_h * -|j - p|; m = max; e = exp(score - m); l = lanes: lane (j mod 16) += e in order, folded as sum16;
         bf16 and int8 KV: q is rounded to bf16 before, weights are bf16(e) (int8: bf16(e * s_v)); f16 and f32: float32;
         out = dot32 of weights and values over positions (blocks of 32 absolute positions, even and odd positions, masked = +0).
         Segments fold left from acc = 0, l = 0, M = -inf: M' = max(M, m); a = exp(M - M'); b = exp(m - M');
         acc = fma(acc, a, out * b); l = fma(l, a, l_seg * b); the first visible segment is taken as it is; wholly masked
-        segments are skipped. A sink joins at the end: M' = max(M, sink), l = fma(l, exp(M - M'), exp(sink - M')), acc likewise.
+        segments are skipped. A sink joins at the end: M' = max(M, sink), l = fma(l, exp(M - M'), exp(sink - M')), acc * a.
         Result acc / l. Milakov & Gimelshein 2018; Dao et al. 2022; Kwon et al. 2023.
         """
         ...

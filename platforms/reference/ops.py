@@ -99,11 +99,11 @@ class ReferenceOps:
     def rope(self, x: F32, rope: Rope, *, heads: int) -> F32:
         self._note("rope")
         cos, sin = (table[:, None, :] for table in self._cos_sin(rope, self.batch.positions[0]))
-        y = _by_head(x, heads).copy()
+        y: F32 = x.reshape(x.shape[0], heads, x.shape[1] // heads).copy()
         half = rope.rotary_dim // 2
         first: Any = slice(0, rope.rotary_dim, 2) if rope.interleaved else slice(0, half)
         second: Any = slice(1, rope.rotary_dim, 2) if rope.interleaved else slice(half, rope.rotary_dim)
-        x1, x2 = y[..., first].copy(), y[..., second].copy()
+        x1, x2 = f32.flush(y[..., first].copy()), f32.flush(y[..., second].copy())
         y[..., first] = fma32(x1, cos, -mul(x2, sin))
         y[..., second] = fma32(x2, cos, mul(x1, sin))
         return y.reshape(x.shape)
@@ -113,7 +113,7 @@ class ReferenceOps:
         cos, sin = self._rope.get(rope, (np.zeros((0, 0), np.float32),) * 2)
         need = int(positions.max(initial=-1)) + 1
         if need > len(cos):
-            cos, sin = self._rope[rope] = cos_sin(rope, np.arange(max(need, 2 * len(cos), 64)))
+            cos, sin = self._rope[rope] = cos_sin(rope, np.arange(max(need, min(2 * len(cos), 1 << 19), 64)))
         return cos[positions], sin[positions]
 
     # -- linear --------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class ReferenceWeights:
     """Implements `octavo.platforms.ops.Weights`."""
 
     def linear(
-        self, parts: list[RawTensor], bias: RawTensor | None = None, *, transpose: bool = False
+        self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
     ) -> ReferenceLinear:
         formats = {part.format for part in parts}
         if len(formats) != 1:
@@ -73,12 +73,13 @@ class ReferenceWeights:
         num_out, num_in = joined.codes.shape
         return ReferenceLinear(form, num_out, num_in, parts=joined, bias=self._bias(bias, num_out, parts[0].name))
 
-    def _bias(self, bias: RawTensor | None, num_out: int, name: str) -> F32 | None:
+    def _bias(self, bias: RawTensor | list[RawTensor] | None, num_out: int, name: str) -> F32 | None:
         if bias is None:
             return None
-        values = self.vector(bias)
+        tensors = bias if isinstance(bias, list) else [bias]
+        values = np.concatenate([self.vector(tensor) for tensor in tensors])
         if values.shape != (num_out,):
-            raise PlatformError(f"{name}: a bias of {num_out} values is needed; {bias.name} has shape {values.shape}")
+            raise PlatformError(f"{name}: a bias of {num_out} values is needed; {tensors[0].name} has {values.size}")
         return values
 
     def embedding(self, table: RawTensor) -> ReferenceEmbedding:
