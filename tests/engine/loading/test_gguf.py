@@ -53,6 +53,10 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {
     ),
     "array of 2^60 numbers": (gguf(keys=(text("k") + _array(4, 1 << 60),), data=64), "count of", "k"),
     "array of 2^60 strings": (gguf(keys=(text("k") + _array(8, 1 << 60),), data=64), "count of", "k"),
+    "more strings than bytes": (gguf(keys=(text("k") + _array(8, 1 << 26),), data=64), "count of", "k"),
+    "more numbers than bytes": (gguf(keys=(text("k") + _array(0, 1 << 26),), data=64), "count of", "k"),
+    "more tensors than bytes": (preamble(1 << 18, 0) + bytes(64), "count of", "tensor_count"),
+    "more keys than bytes": (preamble(0, 1 << 16) + bytes(64), "count of", "metadata_kv_count"),
     "array of long string": (
         gguf(keys=(text("k") + _array(8, 2, text("a") + struct.pack("<Q", 1 << 63)),), data=64),
         "string of 9223372036854775808",

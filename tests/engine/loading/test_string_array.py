@@ -55,6 +55,16 @@ def test_mixed_lengths_switch_between_the_two_ways_of_reading() -> None:
     assert [array.raw(i) for i in range(len(array))] == strings
 
 
+def test_rare_odd_strings_among_usual_ones_are_read_exactly() -> None:
+    """Few breaks: the chain is picked up again behind each, and must not skip to the next likely place."""
+    rng = random.Random(12)
+    odd = [b"", bytes(300), b"x" * 300, b"\0" * 9, b"y" * 256, b"z" * 100_000]
+    strings = [rng.choice(odd) if i % 200 == 199 else f"tok{i}".encode() for i in range(20_000)]
+    array, end, content = _scan(strings)
+    assert end == len(content)
+    assert [array.raw(i) for i in range(len(array))] == strings
+
+
 def test_indexing_slicing_and_comparing() -> None:
     array, _, _ = _scan([b"a", b"bb", b"ccc"])
     assert (array[1], array[-1], array[1:], len(array), "bb" in array) == ("bb", "ccc", ["bb", "ccc"], 3, True)
