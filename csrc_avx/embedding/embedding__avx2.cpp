@@ -1,0 +1,2 @@
+// embedding at avx2; body in embedding.inl.h.
+#include "ref/embedding.inl.h"

@@ -1,0 +1,2 @@
+// The linear ops at scalar; bodies in linear.inl.h.
+#include "ref/linear.inl.h"

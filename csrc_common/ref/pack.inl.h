@@ -1,0 +1,182 @@
+// pack_<format>: checkpoint rows -> panels of 16 outputs (packed/panels.h). One body for every level; plain loops.
+//
+// Work is shared out by panel. A panel may hold rows of several tensors (first_row not a multiple of 16): only the lanes of
+// this tensor are written, and the lanes beyond total_n are zeroed by the tensor that ends there. Inputs are padded with
+// zeros to a multiple of 32. Rows are read as streams, one per lane; a record is written whole before the next.
+#pragma once
+#include "contract/linear.h"
+#include "packed/gguf_blocks.inl.h"
+#include "packed/panels.h"
+#include "vec/scalar.h"
+
+namespace octavo::OCTAVO_ISA_NS {
+namespace {
+
+// `n` dwords of one lane: dword c goes to record byte (c * 16 + lane) * 4.
+inline void scatter(uint8_t* record, int lane, const void* source, int n) {
+  const uint8_t* from = static_cast<const uint8_t*>(source);
+  for (int c = 0; c < n; ++c) std::memcpy(record + (c * 16 + lane) * 4, from + 4 * c, 4);
+}
+
+inline void put_half(uint8_t* at, int lane, uint16_t h) { std::memcpy(at + 2 * lane, &h, 2); }
+
+// Nibble pairs of 32 codes: byte t holds input t low, input 16 + t high.
+inline void join_nibbles(const int8_t* codes, uint8_t* out) {
+  for (int t = 0; t < 16; ++t) out[t] = static_cast<uint8_t>((codes[t] & 15) | codes[16 + t] << 4);
+}
+
+// Q4_0 and Q4_1: a block's bytes already hold inputs t and 16 + t, so they only move.
+template <class Gguf>
+struct PackQ4g32 {
+  using Source = Gguf;
+  static constexpr PackedKind kKind = PackedKind::q4g32;
+  static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : kZero8;
+  static void lane(const uint8_t* block, uint8_t* record, int lane) {
+    scatter(record, lane, block + Gguf::kCodesAt, 4);
+    put_half(record + 256, lane, half_at(block));
+    if (Gguf::kMin) put_half(record + 288, lane, half_at(block + 2));
+  }
+};
+
+template <class Gguf>
+struct PackQ8g32 {
+  using Source = Gguf;
+  static constexpr PackedKind kKind = PackedKind::q8g32;
+  static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : 0;
+  static void lane(const uint8_t* block, uint8_t* record, int lane) {
+    Block b;
+    Gguf::unpack(block, &b);
+    scatter(record, lane, b.codes, 8);
+    put_half(record + 512, lane, b.d);
+    if (Gguf::kMin) put_half(record + 544, lane, b.m);
+  }
+};
+
+template <class Gguf>
+struct PackQ4k {
+  using Source = Gguf;
+  static constexpr PackedKind kKind = PackedKind::q4k;
+  static constexpr int32_t kFlags = kHasMin;
+  static void lane(const uint8_t* block, uint8_t* record, int lane) {
+    Block b;
+    Gguf::unpack(block, &b);
+    for (int sub = 0; sub < 8; ++sub) {
+      uint8_t joined[16];
+      join_nibbles(b.codes + 32 * sub, joined);
+      scatter(record + 256 * sub, lane, joined, 4);
+      record[2048 + 16 * sub + lane] = static_cast<uint8_t>(b.sub_scales[sub]);
+      record[2176 + 16 * sub + lane] = b.sub_mins[sub];
+    }
+    put_half(record + 2304, lane, b.d);
+    put_half(record + 2336, lane, b.m);
+  }
+};
+
+// Sub-scales per 16 inputs; formats that have them per 32 store each twice.
+template <class Gguf>
+struct PackQ8k {
+  using Source = Gguf;
+  static constexpr PackedKind kKind = PackedKind::q8k;
+  static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : 0;
+  static void lane(const uint8_t* block, uint8_t* record, int lane) {
+    Block b;
+    Gguf::unpack(block, &b);
+    scatter(record, lane, b.codes, 64);
+    uint8_t* at = record + 4096;
+    for (int sub = 0; sub < 16; ++sub) at[16 * sub + lane] = static_cast<uint8_t>(b.sub_scales[16 * sub / Gguf::kGroup]);
+    at += 256;
+    if (Gguf::kMin) {
+      for (int sub = 0; sub < 16; ++sub) at[16 * sub + lane] = b.sub_mins[16 * sub / Gguf::kGroup];
+      at += 256;
+    }
+    put_half(at, lane, b.d);
+    if (Gguf::kMin) put_half(at + 32, lane, b.m);
+  }
+};
+
+// Calls body(panel, first lane, end lane, row of the first lane, end of the zeroed lanes) for every panel of the tensor.
+template <class Body>
+inline void run_panels(const PackArgs& a, const Lane& lane, Body&& body) {
+  const int64_t first = a.first_row / kPanel, last = round_up(a.first_row + a.n, kPanel) / kPanel;
+  const bool ends_here = a.first_row + a.n >= a.total_n;
+  for (int64_t begin, end; lane.claim(last - first, 1, &begin, &end);)
+    for (int64_t p = first + begin; p < first + end; ++p) {
+      const int64_t low = a.first_row > p * kPanel ? a.first_row - p * kPanel : 0;
+      const int64_t left = a.first_row + a.n - p * kPanel;
+      const int64_t high = left < kPanel ? left : kPanel;
+      body(p, static_cast<int>(low), static_cast<int>(high), p * kPanel + low - a.first_row,
+           static_cast<int>(ends_here ? kPanel : high));
+    }
+}
+
+template <class Pack>
+inline void pack_blocks(const void* raw, const Lane& lane) {
+  using Source = typename Pack::Source;
+  const auto& a = *static_cast<const PackArgs*>(raw);
+  const int64_t bytes = record_bytes(Pack::kKind, Pack::kFlags), blocks = a.k / Source::kInputs;
+  run_panels(a, lane, [&](int64_t panel, int low, int high, int64_t row, int zero_to) {
+    alignas(16) static constexpr uint8_t kEmpty[256] = {};
+    uint8_t* record = static_cast<uint8_t*>(a.packed) + panel * blocks * bytes;
+    const uint8_t* source = static_cast<const uint8_t*>(a.source) + row * a.row_bytes;
+    for (int64_t b = 0; b < blocks; ++b, record += bytes) {
+      for (int l = low; l < high; ++l) Pack::lane(source + (l - low) * a.row_bytes + b * Source::kBytes, record, l);
+      for (int l = high; l < zero_to; ++l) Pack::lane(kEmpty, record, l);  // scales are zero, so the codes do not count
+    }
+  });
+}
+
+// A dense weight of `Wide` words: bf16 and f16 are 16-bit words, moved unread. Pairs: neighbouring inputs share a dword.
+template <class Word, bool pairs>
+inline void pack_dense(const void* raw, const Lane& lane, PackedKind kind) {
+  const auto& a = *static_cast<const PackArgs*>(raw);
+  const int64_t bytes = record_bytes(kind, 0), blocks = round_up(a.k, 32) / 32;
+  const auto at = [](int i, int l) { return pairs ? (i / 2 * 16 + l) * 2 + i % 2 : i * 16 + l; };
+  run_panels(a, lane, [&](int64_t panel, int low, int high, int64_t row, int zero_to) {
+    Word* record = reinterpret_cast<Word*>(static_cast<uint8_t*>(a.packed) + panel * blocks * bytes);
+    const uint8_t* source = static_cast<const uint8_t*>(a.source);
+    for (int64_t b = 0; b < blocks; ++b, record += bytes / static_cast<int64_t>(sizeof(Word))) {
+      const int count = a.k - 32 * b < 32 ? static_cast<int>(a.k - 32 * b) : 32;
+      if (count < 32 || zero_to > high) {
+        for (int i = 0; i < 32; ++i)
+          for (int l = low; l < zero_to; ++l)
+            if (i >= count || l >= high) record[at(i, l)] = 0;
+      }
+      if (a.transposed) {
+        for (int i = 0; i < count; ++i) {
+          Word line[16];
+          std::memcpy(line, source + (32 * b + i) * a.row_bytes + row * static_cast<int64_t>(sizeof(Word)),
+                      static_cast<size_t>(high - low) * sizeof(Word));
+          for (int l = low; l < high; ++l) record[at(i, l)] = line[l - low];
+        }
+        continue;
+      }
+      for (int l = low; l < high; ++l) {
+        Word line[32];
+        std::memcpy(line, source + (row + l - low) * a.row_bytes + 32 * b * static_cast<int64_t>(sizeof(Word)),
+                    static_cast<size_t>(count) * sizeof(Word));
+        if (pairs && count == 32)
+          scatter(reinterpret_cast<uint8_t*>(record), l, line, 16);
+        else
+          for (int i = 0; i < count; ++i) record[at(i, l)] = line[i];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void pack_bf16(const void* raw, const Step&, const Lane& lane) { pack_dense<uint16_t, true>(raw, lane, PackedKind::bf16); }
+void pack_f16(const void* raw, const Step&, const Lane& lane) { pack_dense<uint16_t, false>(raw, lane, PackedKind::f16); }
+void pack_f32(const void* raw, const Step&, const Lane& lane) { pack_dense<uint32_t, false>(raw, lane, PackedKind::f32); }
+void pack_q4_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ4g32<GgufQ4_0>>(raw, lane); }
+void pack_q4_1(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ4g32<GgufQ4_1>>(raw, lane); }
+void pack_q5_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8g32<GgufQ5_0>>(raw, lane); }
+void pack_q5_1(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8g32<GgufQ5_1>>(raw, lane); }
+void pack_q8_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8g32<GgufQ8_0>>(raw, lane); }
+void pack_q2_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8k<GgufQ2_K>>(raw, lane); }
+void pack_q3_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8k<GgufQ3_K>>(raw, lane); }
+void pack_q4_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ4k<GgufQ4_K>>(raw, lane); }
+void pack_q5_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8k<GgufQ5_K>>(raw, lane); }
+void pack_q6_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8k<GgufQ6_K>>(raw, lane); }
+
+}  // namespace octavo::OCTAVO_ISA_NS

@@ -1,0 +1,128 @@
+// prepare_bf16, prepare_i8g32, prepare_i8g256: float32 rows -> the input form of a weight format (contract/linear.h).
+//
+// int8 per group: s = amax / 127, q = half-even(x / s), both true divisions; the sums of q (per 32 or per 16) let kernels
+// take zero points and minima off. amax 0, and amax so small that s is flushed, give zeros and scale 0. A group that holds a
+// NaN or an infinity gives zeros and scale NaN, so that its row's outputs are NaN and no other row's. Inputs beyond k are
+// padded with zeros to whole groups. One body for every level, over the vector class V.
+#pragma once
+#include "contract/linear.h"
+#include "packed/panels.h"
+#include "vec/native.h"
+
+namespace octavo::OCTAVO_ISA_NS {
+namespace {
+
+using V = vec::Native;
+
+// Sixteen int32 in [-127, 127] -> int8; returns their sum.
+inline int32_t store_codes(int8_t* q, const V::I (&v)[16 / V::kLanes]) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(v[0]));
+  return _mm512_reduce_add_epi32(v[0]);
+#elif defined(__AVX2__)
+  const __m256i words = _mm256_packs_epi32(v[0], v[1]);  // 0-3 8-11 | 4-7 12-15
+  const __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm_shuffle_epi32(_mm_packs_epi16(low, high), 0xD8));
+  __m128i s = _mm_madd_epi16(_mm_add_epi16(low, high), _mm_set1_epi16(1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+#else
+  int32_t sum = 0;
+  for (int i = 0; i < 16; i += V::kLanes) {
+    alignas(64) int32_t lanes[V::kLanes];
+    std::memcpy(lanes, &v[i / V::kLanes], sizeof lanes);
+    for (int j = 0; j < V::kLanes; ++j) {
+      q[i + j] = static_cast<int8_t>(lanes[j]);
+      sum += lanes[j];
+    }
+  }
+  return sum;
+#endif
+}
+
+// Largest |x| of n values (a multiple of 16), NaN if one of them is not finite.
+inline float peak(const float* x, int64_t n) {
+  constexpr int kParts = 16 / V::kLanes;
+  V::F top[kParts], poison[kParts];
+  for (int p = 0; p < kParts; ++p) top[p] = poison[p] = V::zero();
+  for (int64_t i = 0; i < n; i += 16)
+    for (int p = 0; p < kParts; ++p) {
+      const V::F v = V::load(x + i + p * V::kLanes);
+      top[p] = V::max(V::abs(v), top[p]);
+      poison[p] = V::fma(v, V::zero(), poison[p]);  // inf * 0 and NaN * 0 are NaN
+    }
+  alignas(64) float lanes[16], bad[16];
+  for (int p = 0; p < kParts; ++p) {
+    V::store(lanes + p * V::kLanes, top[p]);
+    V::store(bad + p * V::kLanes, poison[p]);
+  }
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) {
+      lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+      bad[i] = bad[i] + bad[i + half];
+    }
+  return bad[0] == 0.0f ? lanes[0] : __builtin_nanf("");
+}
+
+// One group of n inputs, `left` of them inside the row; `sums` gets one entry per `sum_every` inputs.
+inline void one_group(const float* x, int64_t left, int n, int sum_every, int8_t* q, float* scale, int32_t* sums) {
+  alignas(64) float padded[256];
+  if (left < n) {
+    std::memset(padded, 0, sizeof padded);
+    std::memcpy(padded, x, static_cast<size_t>(left) * sizeof(float));
+    x = padded;
+  }
+  const float s = peak(x, n) / 127.0f;
+  *scale = s;
+  const bool is_empty = !(s > 0.0f);  // zero or NaN
+  const V::F divisor = V::broadcast(is_empty ? 1.0f : s);
+  for (int i = 0; i < n; i += sum_every) sums[i / sum_every] = 0;
+  for (int i = 0; i < n; i += 16) {
+    V::I codes[16 / V::kLanes];
+    for (int p = 0; p < 16; p += V::kLanes)
+      codes[p / V::kLanes] = is_empty ? V::ibroadcast(0) : V::cvt_i32(V::div(V::load(x + i + p), divisor));
+    sums[i / sum_every] += store_codes(q + i, codes);
+  }
+}
+
+constexpr int64_t kPiece = 2048;  // inputs of one unit of work
+
+template <class Piece>
+inline void run_pieces(const PrepareArgs& a, const Step& step, const Lane& lane, Piece&& piece) {
+  const int64_t rows = num_rows(a.rows, step), pieces = round_up(a.k, kPiece) / kPiece;
+  for (int64_t begin, end; lane.claim(rows * pieces, 1, &begin, &end);)
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t first = unit % pieces * kPiece;
+      piece(unit / pieces, first, first + kPiece < a.k ? first + kPiece : a.k);
+    }
+}
+
+inline void prepare_i8(const void* raw, const Step& step, const Lane& lane, int group, int sum_every) {
+  const auto& a = *static_cast<const PrepareArgs*>(raw);
+  const int sums_per_group = group / sum_every;
+  run_pieces(a, step, lane, [&](int64_t row, int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; i += group) {
+      const int64_t entry = row * a.lds + i / group;
+      one_group(a.x + row * a.ldx + i, a.k - i, group, sum_every, static_cast<int8_t*>(a.q) + row * a.ldq + i, a.scales + entry,
+                a.sums + sums_per_group * entry);
+    }
+  });
+}
+
+}  // namespace
+
+void prepare_bf16(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const PrepareArgs*>(raw);
+  run_pieces(a, step, lane, [&](int64_t row, int64_t first, int64_t last) {
+    const float* x = a.x + row * a.ldx;
+    uint16_t* q = static_cast<uint16_t*>(a.q) + row * a.ldq;
+    int64_t i = first;
+    for (; i + V::kLanes <= last; i += V::kLanes) V::store_bf16(q + i, V::load(x + i));
+    if (i < last) V::store_bf16_n(q + i, V::load_n(x + i, static_cast<int>(last - i)), static_cast<int>(last - i));
+    for (i = last; i < round_up(last, 32); ++i) q[i] = 0;
+  });
+}
+void prepare_i8g32(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 32, 32); }
+void prepare_i8g256(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 256, 16); }
+
+}  // namespace octavo::OCTAVO_ISA_NS
