@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.kernels.harness import Kernel, aligned, make_step, run, same_bits, variants
+from tests.kernels.panels import BLOCKS, DENSE, stored
 
 from octavo.platforms.reference import f32
 from octavo.quant import load
-from tests.kernels.harness import Kernel, aligned, make_step, run, same_bits, variants
-from tests.kernels.panels import BLOCKS, DENSE, stored
 
 SOURCES = ("token_ids", "positions", "token_types")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from tests.kernels.harness import Kernel, aligned, run, variants
 from tests.kernels.panels import BLOCKS, DENSE, packed_bytes, panels, stored
 

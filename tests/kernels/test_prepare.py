@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.kernels.harness import FIXED, Kernel, aligned, run, same_bits, variants
 
 from octavo.platforms.reference import f32
-from tests.kernels.harness import FIXED, Kernel, aligned, run, same_bits, variants
 
 INT8 = {"prepare_i8g32": (32, 32), "prepare_i8g256": (256, 16)}  # inputs per scale, per sum
 
