@@ -33,25 +33,24 @@ class Detokenizer:
         self.num_chars = 0
         self.num_bytes = 0
 
-    def bytes_of(self, token_id: int) -> bytes:
-        """What this token adds to the text, in bytes: nothing for a skipped token or a stripped first space."""
+    def take(self, token_id: int) -> bytes:
+        """The bytes that this token, next in the text, adds to it: none for a skipped token or a stripped first space."""
         if token_id in self._skipped:
             return b""
         data = self._token_bytes(token_id)
         if self._strips and data:
+            self._strips = False
             data = data.removeprefix(b" ")
         return data
 
     def push(self, token_ids: Iterable[int]) -> str:
         """The characters that these tokens complete (possibly none)."""
-        return "".join([self.push_bytes(self.bytes_of(token_id)) for token_id in token_ids])
+        return "".join([self.push_bytes(self.take(token_id)) for token_id in token_ids])
 
     def push_bytes(self, data: bytes) -> str:
-        """Like `push`, for bytes already looked up."""
+        """Like `push`, for bytes that `take` gave."""
         if not data:
-            # A lone first space that was stripped has been seen as empty; the next token keeps its own space.
             return ""
-        self._strips = False
         self.num_bytes += len(data)
         text = self._decoder.decode(data)
         self.num_chars += len(text)

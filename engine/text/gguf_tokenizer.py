@@ -243,8 +243,9 @@ def _build_gpt2(reader: _Reader) -> RustTokenizer:
             reader, reader.vocab(), reader.merges(), has_prefix=reader.flag("add_space_prefix", False)
         )
     family = reader.family
+    vocab, merges = reader.vocab(), reader.merges()
     try:
-        model = models.BPE(vocab=reader.vocab(), merges=reader.merges(), ignore_merges=family.ignore_merges)
+        model = models.BPE(vocab=vocab, merges=merges, ignore_merges=family.ignore_merges)
     except Exception as error:
         raise ModelError(
             f"tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}; the file is damaged"
@@ -267,7 +268,7 @@ def _build_llama(reader: _Reader) -> RustTokenizer:
 def _sentencepiece_bpe(
     reader: _Reader, vocab: dict[str, int], merges: list[tuple[str, str]], *, has_prefix: bool
 ) -> RustTokenizer:
-    from tokenizers import Tokenizer, decoders, models, normalizers
+    from tokenizers import Tokenizer, models, normalizers
 
     has_bytes = "<0x00>" in vocab
     rust = Tokenizer(
@@ -277,11 +278,17 @@ def _sentencepiece_bpe(
     if has_prefix:
         spaces.insert(0, normalizers.Prepend(_SPACE))
     rust.normalizer = normalizers.Sequence(spaces)
+    rust.decoder = _space_decoder(has_prefix)
+    return rust
+
+
+def _space_decoder(has_prefix: bool) -> Any:
+    from tokenizers import decoders
+
     steps: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if has_prefix:
         steps.append(decoders.Strip(content=" ", left=1))
-    rust.decoder = decoders.Sequence(steps)
-    return rust
+    return decoders.Sequence(steps)
 
 
 def merges_from_scores(tokens: Sequence[str], scores: Sequence[float], types: Sequence[int]) -> list[tuple[str, str]]:
@@ -328,7 +335,7 @@ def _build_bert(reader: _Reader) -> RustTokenizer:
 
 
 def _build_t5(reader: _Reader) -> RustTokenizer:
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     scores = reader.array("scores")
     if len(scores) != len(reader.tokens):
@@ -342,13 +349,18 @@ def _build_t5(reader: _Reader) -> RustTokenizer:
     charsmap = reader.array("precompiled_charsmap")
     if charsmap:
         steps.append(normalizers.Precompiled(bytes(int(x) & 0xFF for x in charsmap)))
+    has_prefix = reader.flag("add_space_prefix", True)
+    scheme = "always" if has_prefix else "never"
     if reader.flag("remove_extra_whitespaces", False):
         steps += [normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), _SPACE)]
+    elif has_prefix:
+        # `Metaspace` puts no space before a text that begins with one; SentencePiece does.
+        steps += [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
+        scheme = "never"
     if steps:
         rust.normalizer = normalizers.Sequence(steps)
-    scheme = "always" if reader.flag("add_space_prefix", True) else "never"
     rust.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
-    rust.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
+    rust.decoder = _space_decoder(has_prefix)
     return rust
 
 

@@ -36,8 +36,11 @@ class GuardedEncoder:
     """Guards one tokenizer. `control` ids need TEMPLATE text, `markup` ids (a template's plain tags) TEMPLATE or
     MODEL."""
 
-    def __init__(self, rust: RustTokenizer, control: Iterable[int], markup: Iterable[int] = ()) -> None:
+    def __init__(
+        self, rust: RustTokenizer, control: Iterable[int], markup: Iterable[int] = (), unk_id: int | None = None
+    ) -> None:
         self._rust = rust
+        self._unk_id = unk_id
         self._added: dict[int, AddedToken] = rust.get_added_tokens_decoder()
         self._limit: dict[int, Trust] = dict.fromkeys(markup, Trust.MODEL) | dict.fromkeys(control, Trust.TEMPLATE)
         self._spelling = {i: self._added[i].content for i in self._limit if i in self._added}
@@ -56,7 +59,7 @@ class GuardedEncoder:
         if self._is_honest(text, spans, encoding, ids):
             return ids
         if self._plain is None:
-            self._plain = _PlainTokenizer(self._rust, self._added, self._limit)
+            self._plain = _PlainTokenizer(self._rust, self._added, self._limit, self._unk_id)
         return self._plain.encode(self._occurrences(spans))
 
     def _is_honest(self, text: str, spans: Sequence[Span], encoding: object, ids: list[int]) -> bool:
@@ -70,6 +73,8 @@ class GuardedEncoder:
             if allowed is None:
                 continue
             start, end = encoding.token_to_chars(place)  # type: ignore[attr-defined]
+            if token == self._unk_id and self._spelling.get(token, "") not in text[start:end]:
+                continue  # text the vocabulary lacks, not the spelling of the unknown token
             start, end = _content_range(text, start, end, self._spelling.get(token, ""))
             first, last = bisect_right(starts, start) - 1, bisect_right(starts, max(start, end - 1)) - 1
             worst = max(trust for _, trust in spans[first : last + 1])
@@ -110,11 +115,14 @@ def _content_range(text: str, start: int, end: int, spelling: str) -> tuple[int,
 class _PlainTokenizer:
     """The same tokenizer without markup spellings, plus a stand-in word for each of them."""
 
-    def __init__(self, rust: RustTokenizer, added: dict[int, AddedToken], limit: dict[int, Trust]) -> None:
+    def __init__(
+        self, rust: RustTokenizer, added: dict[int, AddedToken], limit: dict[int, Trust], unk_id: int | None
+    ) -> None:
         from tokenizers import AddedToken, Tokenizer
 
         self._nonce = f"octavo{os.urandom(12).hex()}x"
         self._limit = limit
+        self._unk_id = unk_id
         self._model = rust.model
         plain = Tokenizer(rust.model)  # shares the model: no copy of the vocabulary
         if rust.normalizer is not None:
@@ -150,7 +158,7 @@ class _PlainTokenizer:
             real = self._real_id.get(token)
             if real is not None:
                 ids.append(real)
-            elif token in self._limit:
+            elif token in self._limit and token != self._unk_id:
                 ids += self._broken_up(token)
             else:
                 ids.append(token)

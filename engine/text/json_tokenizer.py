@@ -90,7 +90,8 @@ def _add_missing(rust: RustTokenizer, config: dict[str, Any], legacy: dict[str, 
     for index, token in sorted(wanted.items()):
         if index in known:
             continue
-        if rust.token_to_id(token.content) not in (None, index) or index > rust.get_vocab_size(with_added_tokens=True):
+        have = rust.token_to_id(token.content)
+        if index != (rust.get_vocab_size(with_added_tokens=True) if have is None else have):
             raise ModelError(
                 f"added token {token.content!r} wants id {index}, which tokenizer.json gives to something else"
             )

@@ -81,7 +81,7 @@ class TextStream:
                 break
             self.num_tokens += 1
             delta.num_tokens += 1
-            data = detokenizer.bytes_of(token_id)
+            data = detokenizer.take(token_id)
             if self._with_tokens:
                 delta.tokens.append(self._token_text(token_id, data))
             text = detokenizer.push_bytes(data)

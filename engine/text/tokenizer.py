@@ -202,7 +202,7 @@ class Tokenizer:
         guard = self._guard
         if guard is None:
             with self._lock:
-                guard = self._guard = GuardedEncoder(self.rust, self._special, self._markup)
+                guard = self._guard = GuardedEncoder(self.rust, self._special, self._markup, self.unk_id)
         try:
             return guard.encode(spans)
         except (UnicodeEncodeError, TypeError):  # lone surrogates, legal in JSON escapes, are no text
