@@ -1,0 +1,77 @@
+"""Cases of `varlen_attention`: packed sequences, both directions visible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tests.cases.common import F32, F64, batch_of, normal
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    heads: int
+    kv_heads: int
+    head_dim: int
+    lengths: tuple[int, ...]
+    window: int = 0
+    has_alibi: bool = False
+    tolerance: float = 8e-6
+
+
+CASES = (
+    Case("mixed", 4, 4, 32, (1, 7, 33, 16)),
+    Case("grouped", 4, 2, 64, (20, 3)),
+    Case("odd_dim", 2, 2, 20, (5, 40)),
+    Case("empty", 2, 2, 32, (3, 0, 2)),
+    Case("window_4", 2, 1, 32, (30, 4, 5), window=4),
+    Case("alibi", 4, 4, 32, (40, 2), has_alibi=True),
+    *(Case(f"length_{n}", 1, 1, 32, (n,)) for n in (511, 512, 513)),
+    Case("window_over_border", 1, 1, 32, (530,), window=9),
+)
+
+
+def inputs(case: Case) -> tuple[F32, F32, F32, F32]:
+    total = sum(case.lengths)
+    q = normal(case.name + "q", total, case.heads * case.head_dim, scale=2.0)
+    k, v = (normal(case.name + part, total, case.kv_heads * case.head_dim) for part in "kv")
+    return q, k, v, (2.0 ** -np.arange(1, case.heads + 1)).astype(np.float32)
+
+
+def run(cell: Any, case: Case) -> F32:
+    q, k, v, slopes = inputs(case)
+    ops = cell.ops()
+    ops.begin(batch_of([(0, n) for n in case.lengths]))
+    return ops.varlen_attention(
+        q,
+        k,
+        v,
+        heads=case.heads,
+        kv_heads=case.kv_heads,
+        scale=case.head_dim**-0.5,
+        window=case.window,
+        alibi=slopes if case.has_alibi else None,
+    )
+
+
+def naive(case: Case) -> F64:
+    q, k, v, slopes = inputs(case)
+    q3 = q.astype(float).reshape(len(q), case.heads, -1)
+    repeat = case.heads // case.kv_heads
+    k3, v3 = (np.repeat(a.astype(float).reshape(len(a), case.kv_heads, -1), repeat, axis=1) for a in (k, v))
+    out, at = np.zeros_like(q3), 0
+    for n in case.lengths:
+        mine = slice(at, at + n)
+        at += n
+        distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+        score = np.einsum("ihd,jhd->hij", q3[mine], k3[mine]) * case.head_dim**-0.5
+        if case.has_alibi:
+            score = score - slopes.astype(float)[:, None, None] * distance
+        if case.window:
+            score = np.where(distance <= case.window, score, -np.inf)
+        if n:
+            weight = np.exp(score - score.max(axis=-1, keepdims=True))
+            out[mine] = np.einsum("hij,jhd->ihd", weight / weight.sum(axis=-1, keepdims=True), v3[mine])
+    return out.reshape(q.shape)

@@ -1,0 +1,90 @@
+"""The cells of the conformance matrix: every (platform, level) that can run here, and why the others cannot.
+
+A cell offers fresh ops on numpy arrays, weights and a sampler. Adding a platform is one more line in `cells()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from octavo.engine.errors import PlatformError
+from octavo.platforms.reference.kv import PagePool
+from octavo.platforms.reference.ops import ReferenceOps
+from octavo.platforms.reference.sample import sample
+from octavo.platforms.reference.weights import ReferenceWeights
+from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
+
+NUM_THREADS = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`expected(op)` is what `last_variant` must start with for a kernel of this cell; `reason` why it cannot run."""
+
+    platform: str
+    level: str
+    ops: Callable[..., Any]
+    weights: Callable[[], Any]
+    sample: Callable[[Any, SampleBatch], SampleResult]
+    levels_of: Callable[[str], set[str]]
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.platform}-{self.level}"
+
+
+def cells() -> list[Cell]:
+    """Every cell, the reference first."""
+    return [reference_cell(), *x86_cells()]
+
+
+@cache
+def reference_cell() -> Cell:
+    def ops(spec: KVSpec | None = None, num_pages: int = 1) -> ReferenceOps:
+        return ReferenceOps(None if spec is None else PagePool(spec, num_pages))
+
+    return Cell("reference", "reference", ops, ReferenceWeights, sample, lambda op: {"reference"})
+
+
+def x86_cells() -> Iterator[Cell]:
+    """One cell per level of the native module; one that says why if there is no module."""
+    try:
+        from octavo.platforms.x86.native import Native, load
+
+        levels = list(Native(load()).levels)
+    except PlatformError as error:
+        yield _refused("x86", "all", str(error))
+        return
+    yield from map(x86_cell, levels)
+
+
+@cache
+def x86_cell(level: str) -> Cell:
+    from octavo.platforms.x86.eager import EagerOps
+    from octavo.platforms.x86.platform import X86Platform
+    from octavo.platforms.x86.sampling import NativeSampler
+
+    platform = X86Platform(NUM_THREADS, (level,))
+    native = platform.native
+    if level not in platform.levels:
+        return _refused("x86", level, "the processor lacks what this level needs")
+
+    def ops(spec: KVSpec | None = None, num_pages: int = 1) -> EagerOps:
+        return EagerOps(native, platform.team, spec, num_pages)
+
+    def levels_of(op: str) -> set[str]:
+        """The levels of the kernels chosen for an op's kernels under this cell's features."""
+        return {choice.few.rsplit("__", 1)[1] for name, choice in native.table.choices.items() if name.startswith(op)}
+
+    return Cell("x86", level, ops, platform.weights, NativeSampler(native, platform.team).sample, levels_of)
+
+
+def _refused(platform: str, level: str, reason: str) -> Cell:
+    def nothing(*_: Any) -> Any:
+        raise PlatformError(reason)
+
+    return Cell(platform, level, nothing, nothing, nothing, lambda op: set(), reason)

@@ -1,0 +1,114 @@
+"""Every op x case x cell: the reference within the case's tolerance of float64, every CPU cell bit for bit the reference.
+
+Each run also says which kernel variant did the work, so that a fallback cannot pass for a kernel.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.platforms.cells import Cell, cells, reference_cell
+
+#: op -> its case table; the ops that a run of the table must have used
+TABLES: dict[str, tuple[str, ...]] = {
+    "add": ("add",),
+    "embedding": ("embedding",),
+    "rms_norm": ("rms_norm",),
+    "layer_norm": ("layer_norm",),
+    "rope": ("rope",),
+    "linear": ("linear",),
+    "gated_mlp": ("linear",),
+    "paged_attention": ("kv_append", "paged_attention"),
+    "varlen_attention": ("varlen_attention",),
+    "softcap": ("softcap",),
+    "lm_head": ("gather_rows", "linear"),
+    "pool": ("pool",),
+}
+CASES = [(table, case.name) for table in TABLES for case in import_module(f"tests.cases.{table}").CASES]
+OTHERS = [cell for cell in cells() if cell.platform != "reference"]
+
+
+@cache
+def case_of(table: str, name: str) -> tuple[Any, Any]:
+    module = import_module(f"tests.cases.{table}")
+    return module, next(case for case in module.CASES if case.name == name)
+
+
+@cache
+def reference_result(table: str, name: str) -> np.ndarray:
+    module, case = case_of(table, name)
+    return np.asarray(module.run(reference_cell(), case))
+
+
+class Watched:
+    """A cell whose ops are remembered, to ask them afterwards what ran."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.made: list[Any] = []
+        self.weights = cell.weights
+
+    def ops(self, *args: Any) -> Any:
+        self.made.append(self.cell.ops(*args))
+        return self.made[-1]
+
+
+def test_case_names_are_unique() -> None:
+    assert len(set(CASES)) == len(CASES)
+
+
+@pytest.mark.parametrize(("table", "name"), CASES, ids=lambda value: value)
+def test_reference_is_within_tolerance_of_float64(table: str, name: str) -> None:
+    module, case = case_of(table, name)
+    got, want = reference_result(table, name), module.naive(case)
+    assert got.dtype == np.float32 and got.shape == want.shape
+    scale = max(float(np.abs(want).max(initial=0)), 1e-30)
+    worst = float(np.abs(got - want).max(initial=0)) / scale
+    assert worst <= case.tolerance, (
+        f"{table} {name}: off by {worst:.2e} of the largest value, {case.tolerance:.0e} allowed"
+    )
+
+
+@pytest.mark.parametrize("cell", OTHERS, ids=lambda cell: cell.name)
+@pytest.mark.parametrize(("table", "name"), CASES, ids=lambda value: value)
+def test_cell_has_the_reference_bits(table: str, name: str, cell: Cell) -> None:
+    if cell.reason:
+        pytest.skip(cell.reason)
+    module, case = case_of(table, name)
+    watched = Watched(cell)
+    got, want = np.asarray(module.run(watched, case)), reference_result(table, name)
+    differ = np.argwhere(got.view(np.uint32) != want.view(np.uint32))
+    assert got.shape == want.shape
+    assert not len(differ), (
+        f"{table} {name} on {cell.name}: {len(differ)} of {want.size} values differ, first at {differ[0].tolist()}: "
+        f"{got[tuple(differ[0])]!r} instead of {want[tuple(differ[0])]!r}"
+    )
+    for op in TABLES[table]:
+        variant = next(ops.last_variant(op) for ops in watched.made if ops.last_variant(op))
+        assert variant.rsplit("__", 1)[1] in cell.levels_of(op), f"{op} ran {variant} on {cell.name}"
+
+
+@pytest.mark.parametrize("cell", OTHERS, ids=lambda cell: cell.name)
+@pytest.mark.parametrize("name", [case.name for case in import_module("tests.cases.sample").CASES])
+def test_sampler_has_the_reference_bits(name: str, cell: Cell) -> None:
+    if cell.reason:
+        pytest.skip(cell.reason)
+    module, case = case_of("sample", name)
+    logits, batch = module.inputs(case)
+    got, want = cell.sample(logits, batch), reference_cell().sample(logits, batch)
+    for field in ("ids", "ranks", "best_ids", "logprobs", "best_logprobs"):
+        a, b = getattr(got, field), getattr(want, field)
+        same = (a == b) | ((a != a) & (b != b)) if a.dtype == np.float32 else a == b
+        assert a.shape == b.shape and same.all(), f"{field} differ on {cell.name} at {np.argwhere(~same)[:3].tolist()}"
+
+
+def test_reference_says_what_ran() -> None:
+    module, case = case_of("linear", "q4_0_64_16")
+    watched = Watched(reference_cell())
+    module.run(watched, case)
+    assert watched.made[0].last_variant("linear") == "linear_q4_0__reference"
+    assert watched.made[0].last_variant("rope") == ""
