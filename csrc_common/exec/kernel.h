@@ -58,6 +58,6 @@ struct KernelRow {
   ::octavo::Field { #member, static_cast<uint32_t>(offsetof(Args, member)), ::octavo::FieldKind::kind_ }
 
 constexpr int64_t kScratchBytes = 1 << 20;
-constexpr int64_t kMaxArgsBytes = 320;
+constexpr int64_t kMaxArgsBytes = 384;
 
 }  // namespace octavo

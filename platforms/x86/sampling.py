@@ -15,6 +15,8 @@ _INPUTS = (
     *("position", "num_logprobs", "count_start", "count_ids", "count_output", "bias_start", "bias_ids", "bias_values"),
     *("banned_start", "banned_ids", "mask_row", "masks"),
 )
+#: csrc_common/contract/sample.h, sample_work_bytes
+WORK_BYTES_PER_TOKEN = 2 * 16 + 4 + 1
 
 
 class NativeSampler:
@@ -23,6 +25,7 @@ class NativeSampler:
     def __init__(self, native: Native, team: Any) -> None:
         self.native = native
         self.team = team
+        self._work: Any = None
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
         rows, vocab = logits.shape
@@ -45,6 +48,11 @@ class NativeSampler:
             "logits": logits.ctypes.data, "ld": logits.strides[0] // 4, "vocab": vocab, "num_rows": rows,
             "mask_words": batch.masks.shape[1], "raw_logprobs": int(batch.raw_logprobs), "max_logprobs": best,
         }  # fmt: skip
+        padded = -(-vocab // 64) * 64
+        work_bytes = padded * WORK_BYTES_PER_TOKEN
+        if self._work is None or self._work.bytes < work_bytes * self.team.num_threads:
+            self._work = self.native.module.Arena(work_bytes * self.team.num_threads)
+        fields |= {"work": self._work.address, "work_bytes": work_bytes}
         name = self.native.table["sample"].many
         program = self.native.module.Program()
         program.add(name, name, 0, (3, rows), fields)

@@ -1,0 +1,2 @@
+// sample at avx2; body in sample.inl.h.
+#include "sample/sample.inl.h"
