@@ -33,6 +33,9 @@ struct Row {
 
 inline float flushed(float v) { return v + 0.0f; }  // DAZ and FTZ make it the contract's flush
 
+// Infinities, which penalties or a tiny temperature can make, become the largest float32 of their sign.
+inline float bounded(float v) { return v > kLargest ? kLargest : v < -kLargest ? -kLargest : v; }
+
 // Step 0: NaN and -inf do not exist, +inf becomes the largest float32.
 void clean(const Row& row) {
   for (int64_t i = 0; i < row.a.vocab; ++i) {
@@ -52,7 +55,8 @@ void penalize(const Row& row) {
     for (int64_t i = 0; i < a.vocab; ++i) row.kept[i] &= (mask[i >> 5] >> (i & 31)) & 1u;
   }
   for (int32_t j = a.banned_start[r]; j < a.banned_start[r + 1]; ++j) row.kept[a.banned_ids[j]] = 0;
-  for (int32_t j = a.bias_start[r]; j < a.bias_start[r + 1]; ++j) row.x[a.bias_ids[j]] += a.bias_values[j];
+  for (int32_t j = a.bias_start[r]; j < a.bias_start[r + 1]; ++j)
+    row.x[a.bias_ids[j]] = bounded(row.x[a.bias_ids[j]] + a.bias_values[j]);
   const float repetition = a.repetition[r], presence = a.presence[r], frequency = a.frequency[r];
   for (int32_t j = a.count_start[r]; j < a.count_start[r + 1]; ++j) {
     float v = row.x[a.count_ids[j]];
@@ -61,7 +65,7 @@ void penalize(const Row& row) {
       if (presence != 0.0f) v = v - presence;
       if (frequency != 0.0f) v = v - frequency * static_cast<float>(a.count_output[j]);
     }
-    row.x[a.count_ids[j]] = v;
+    row.x[a.count_ids[j]] = bounded(v);
   }
 }
 
@@ -248,7 +252,7 @@ void sample_row(const Row& row, float* terms) {
   penalize(row);
   int32_t token;
   if (a.temperature[r] > 0.0f) {
-    for (int64_t i = 0; i < a.vocab; ++i) row.x[i] = row.x[i] / a.temperature[r];
+    for (int64_t i = 0; i < a.vocab; ++i) row.x[i] = bounded(row.x[i] / a.temperature[r]);
     if (a.top_k[r] > 0) filter_top_k(row, a.top_k[r]);
     if (a.typical_p[r] < 1.0f && any_kept(row)) filter_typical(row, a.typical_p[r]);
     if (a.top_p[r] < 1.0f && any_kept(row)) filter_top_p(row, a.top_p[r]);

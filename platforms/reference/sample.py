@@ -41,7 +41,7 @@ def sample(logits: F32, batch: SampleBatch) -> SampleResult:
         x, keep = penalized(raw, exists, batch, r)
         y = x
         if batch.temperature[r] > 0:
-            y = div(x, batch.temperature[r])
+            y = bounded(div(x, batch.temperature[r]))
             keep = filtered(y, keep, batch, r)
             token = draw(y, keep, batch, r)
         else:
@@ -80,7 +80,12 @@ def penalized(raw: F32, exists: Keep, batch: SampleBatch, r: int) -> tuple[F32, 
         x[ids] = sub(x[ids], batch.presence[r])
     if batch.frequency[r] != 0:
         x[ids] = sub(x[ids], mul(batch.frequency[r], output.astype(np.float32)))
-    return x, keep
+    return bounded(x), keep
+
+
+def bounded(x: F32) -> F32:
+    """Infinities, which penalties or a tiny temperature can make, become the largest float32 of their sign."""
+    return np.clip(x, -LARGEST, LARGEST)
 
 
 def filtered(y: F32, keep: Keep, batch: SampleBatch, r: int) -> Keep:
