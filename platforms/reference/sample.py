@@ -40,8 +40,9 @@ def sample(logits: F32, batch: SampleBatch) -> SampleResult:
         raw, exists = clean(logits[r])
         x, keep = penalized(raw, exists, batch, r)
         y = x
-        if batch.temperature[r] > 0:
-            y = bounded(div(x, batch.temperature[r]))
+        temperature = flush(batch.temperature[r : r + 1])
+        if temperature[0] > 0:
+            y = bounded(div(x, temperature))
             keep = filtered(y, keep, batch, r)
             token = draw(y, keep, batch, r)
         else:

@@ -28,7 +28,7 @@ def sampler(level: str, threads: int = 2) -> NativeSampler:
 def csr(rng: np.random.Generator, rows: int, vocab: int, most: int) -> tuple[Any, Any]:
     start, ids = [0], []
     for _ in range(rows):
-        ids += sorted(rng.choice(vocab, rng.integers(0, most + 1), replace=False).tolist())
+        ids += sorted(rng.choice(vocab, rng.integers(0, min(most, vocab) + 1), replace=False).tolist())
         start.append(len(ids))
     return np.array(start, np.int32), np.array(ids, np.int32)
 
@@ -41,7 +41,7 @@ def random_batch(rng: np.random.Generator, rows: int, vocab: int) -> SampleBatch
     bias, bias_ids = csr(rng, rows, vocab, 5)
     banned, banned_ids = csr(rng, rows, vocab, 5)
     return SampleBatch(
-        temperature=pick(0, 0.7, 1, 2, 1e-38),
+        temperature=pick(0, 0.7, 1, 2, 1e-37, 1e-38),
         top_k=rng.choice([0, 1, 5, 50, 100_000], rows).astype(np.int32),
         top_p=pick(1, 0.9, 0.5, 0.01),
         min_p=pick(0, 0.05, 1),
