@@ -36,6 +36,9 @@ def group_specs(spec: KVSpec) -> list[GroupSpec]:
     ]
 
 
+NO_TOKEN = -1
+
+
 class EngineCore:
     """One model being served. Not thread-safe: one loop owns it."""
 
@@ -105,7 +108,8 @@ class EngineCore:
             result = self.runner.run(plan)
         except Exception as error:
             return self._fail(plan, error)
-        outputs = self._outputs(plan, result, self.scheduler.commit(plan, result.tokens))
+        failed = self._dead_ends(plan, result)
+        outputs = failed + self._outputs(plan, result, self.scheduler.commit(plan, result.tokens))
         self.num_steps += 1
         self.step_s += self._clock() - start
         return outputs
@@ -159,6 +163,19 @@ class EngineCore:
             )
             if item.finish_reason is not None:
                 self._choices.pop(key, None)
+        return outputs
+
+    def _dead_ends(self, plan: StepPlan, result: StepResult) -> list[RequestOutput]:
+        """Rows from which no token may come (masks and bans left none) end with an error of their own."""
+        outputs = []
+        for place, entry in enumerate(plan.entries):
+            if NO_TOKEN in result.tokens[place]:
+                request = entry.request
+                result.tokens[place] = []
+                self.scheduler.finish(request.request_id, "error", request.choice)
+                self._choices.pop((request.request_id, request.choice), None)
+                text = "no token is allowed here: the request's masks, bans and biases leave none; loosen them"
+                outputs.append(RequestOutput(request.request_id, [], "error", error=text, choice=request.choice))
         return outputs
 
     def _fail(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:

@@ -113,7 +113,7 @@ class ReferencePlatform:
     """Implements `octavo.platforms.platform.Platform`."""
 
     name = "reference"
-    levels = ("reference",)
+    levels: tuple[str, ...] = ("reference",)
     block_tokens = 32
     num_threads = 1
 

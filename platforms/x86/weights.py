@@ -152,14 +152,16 @@ class X86Weights:
 
 def widen(tensor: RawTensor) -> NDArray[np.float32]:
     """A small float tensor (norm weight, bias) as float32, exactly."""
+    values: NDArray[np.float32]
     if tensor.format == "f32":
-        return tensor.data.view(np.float32).ravel().copy()
-    if tensor.format == "f16":
-        return tensor.data.view(np.float16).ravel().astype(np.float32)
-    if tensor.format == "bf16":
-        bits: NDArray[np.uint32] = tensor.data.view(np.uint16).ravel().astype(np.uint32) << 16
-        return bits.view(np.float32)
-    raise PlatformError(f"{tensor.name}: vectors are f32, f16 or bf16, found {tensor.format}")
+        values = tensor.data.view(np.float32).ravel().copy()
+    elif tensor.format == "f16":
+        values = tensor.data.view(np.float16).ravel().astype(np.float32)
+    elif tensor.format == "bf16":
+        values = (tensor.data.view(np.uint16).ravel().astype(np.uint32) << np.uint32(16)).view(np.float32)
+    else:
+        raise PlatformError(f"{tensor.name}: vectors are f32, f16 or bf16, found {tensor.format}")
+    return values
 
 
 def run_alone(native: Native, team: Any, program: Any) -> None:
