@@ -16,7 +16,7 @@ def check_length(request: Request, kv: KVManager, max_model_len: int) -> None:
     num_prompt, max_tokens = request.num_prompt, request.params.max_tokens
     if num_prompt == 0:
         raise RequestError("the prompt has no tokens; send at least one", param="prompt")
-    num_pool = kv.max_tokens()
+    num_pool = kv.max_tokens
     max_len = min(max_model_len, num_pool)
     wanted = num_prompt + (1 if max_tokens is None else max_tokens)
     if wanted <= max_len:

@@ -55,12 +55,33 @@ class StepPlan:
     entries: list[PlanEntry]
     copies: list[BlockCopy]
     num_tokens: int  # sum over entries
-    released: list[tuple[Request, int]]  # (request, epoch) whose tables ended since the plan before
+    released: list[
+        tuple[Request, int]
+    ]  # (request, epoch) whose tables ended (finished or preempted) since the last plan
+    admitted: list[Request]  # whose tables begin with this plan; its copies are theirs
 
     @property
     def is_empty(self) -> bool:
         """Nothing to run."""
         return not (self.entries or self.copies)
+
+
+class PlanDraft:
+    """A plan while it is being made."""
+
+    __slots__ = ("admitted", "budget", "copies", "entries", "max_tokens", "prefills")
+
+    def __init__(self, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
+        self.budget = max_tokens  # tokens that may still be planned
+        self.entries: list[PlanEntry] = []
+        self.copies: list[BlockCopy] = []
+        self.admitted: list[Request] = []
+        self.prefills: list[Request] = []  # running requests with more to do than one plain token
+
+    def freeze(self, step: int, released: list[tuple[Request, int]]) -> StepPlan:
+        """The finished plan."""
+        return StepPlan(step, self.entries, self.copies, self.max_tokens - self.budget, released, self.admitted)
 
 
 class SchedulerStats(msgspec.Struct, frozen=True, gc=False):

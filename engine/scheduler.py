@@ -18,10 +18,11 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from octavo.engine.accept import accept, end_reason
 from octavo.engine.admission import check_length, check_queue
 from octavo.engine.errors import RequestError
-from octavo.engine.kv.manager import BlockCopy, KVManager
-from octavo.engine.plan import PlanEntry, SchedulerStats, StepOutput, StepPlan
+from octavo.engine.kv.manager import KVManager
+from octavo.engine.plan import PlanDraft, PlanEntry, SchedulerStats, StepOutput, StepPlan
 from octavo.engine.request import FinishReason, Request, Status
 from octavo.engine.waiting import Policy, WaitingQueue, fcfs
 
@@ -45,7 +46,7 @@ class SchedulerConfig:
 
 
 class Scheduler:
-    """Requests in, plans out, results in, outputs out: `add`, `plan`, `commit`, `abort` (and `finish`, by others).
+    """Requests in, plans out, results in, outputs out: `add`, `plan`, `commit`, `abort` (and, seldom, `finish`, `fail`).
 
     `fault(name)` is called at named points, so that tests can stop the process there: plan.begin, plan.end,
     commit.begin, commit.end. `plan` may be called once more before the `commit` of the plan before.
@@ -63,7 +64,7 @@ class Scheduler:
         self.config = config
         self.kv = kv
         # The length limit is what the model *and* the pool can hold.
-        self.max_len = min(config.max_model_len, kv.max_tokens())
+        self.max_len = min(config.max_model_len, kv.max_tokens)
         if self.max_len < 2:
             raise ValueError(f"a pool of {kv.pool.num_usable} blocks cannot hold one sequence of 2 tokens")
         self._policy = policy
@@ -115,15 +116,16 @@ class Scheduler:
             self._fault("plan.begin")
         self._step += 1
         self._make_way()
-        entries: list[PlanEntry] = []
-        copies: list[BlockCopy] = []
-        budget, prefills = self._plan_decodes(entries)
-        budget = self._plan_prefills(prefills, entries, budget)
+        draft = PlanDraft(self.config.max_batch_tokens)
+        self._plan_decodes(draft)
+        for request in draft.prefills:
+            if draft.budget > 0 and request.status is Status.RUNNING:
+                self._run(request, draft)
         if self._waiting:
-            budget = self._admit(prefills, entries, copies, budget)
+            self._admit(draft)
         self.kv.unpin()
         released, self._released = self._released, []
-        plan = StepPlan(self._step, entries, copies, self.config.max_batch_tokens - budget, released)
+        plan = draft.freeze(self._step, released)
         if self._fault is not None:
             self._fault("plan.end")
         return plan
@@ -134,7 +136,7 @@ class Scheduler:
         if self._fault is not None:
             self._fault("commit.begin")
         outputs: list[StepOutput] = []
-        finished, running = Status.FINISHED, Status.RUNNING
+        finished = Status.FINISHED
         for entry, sampled in zip(plan.entries, results, strict=True):
             request = entry.request
             if request.status is finished:
@@ -144,7 +146,7 @@ class Scheduler:
                 continue
             request.num_placeholders -= 1
             if len(sampled) != 1 or entry.drafts:
-                sampled = self._accept(request, entry, sampled)
+                sampled = accept(request, entry, sampled)
                 if not sampled:
                     continue
             elif request.epoch == entry.epoch:
@@ -158,16 +160,13 @@ class Scheduler:
             if request.num_scored < request.num_prompt:
                 request.num_scored = request.num_prompt
                 request.is_plain = True
-            token = sampled[-1]
-            if token in request.stop_ids and len(tokens) > request.min_len:
-                request.stop_id = token
-                self._end(request, "stop")
-            elif len(tokens) >= request.max_len:
-                self._end(request, "length")
-            elif request.status is running:
-                outputs.append(StepOutput(request.request_id, request.choice, sampled, request.num_cached))
-                continue
-            outputs.append(_output(request, sampled))
+            reason = end_reason(request)
+            if reason is not None:
+                request.stop_id = sampled[-1] if reason == "stop" else None
+                self._end(request, reason)
+            outputs.append(
+                StepOutput(request.request_id, request.choice, sampled, request.num_cached, reason, request.stop_id)
+            )
         if self._fault is not None:
             self._fault("commit.end")
         return outputs
@@ -193,6 +192,15 @@ class Scheduler:
                 return True
         return False
 
+    def fail(self, plan: StepPlan) -> list[Request]:
+        """The step of `plan` broke and will not be committed: every request in it ends with "error", and nothing that
+        the step should have computed or copied is remembered. The requests ended."""
+        ended = [r for r in {*plan.admitted, *(e.request for e in plan.entries)} if r.status is not Status.FINISHED]
+        ended.sort(key=_order)
+        for request in ended:
+            self._end(request, "error", is_sound=False)
+        return ended
+
     @property
     def has_work(self) -> bool:
         """Some request has not finished."""
@@ -217,10 +225,9 @@ class Scheduler:
 
     # -- plan ----------------------------------------------------------------------------------------------------------
 
-    def _plan_decodes(self, entries: list[PlanEntry]) -> tuple[int, list[Request]]:
-        """Every running request that needs one token, in order; the rest of the budget and the requests left over."""
-        budget, step, running = self.config.max_batch_tokens, self._step, Status.RUNNING
-        prefills = []
+    def _plan_decodes(self, draft: PlanDraft) -> None:
+        """Every running request that needs one plain token, in order; the others are left for after that."""
+        entries, prefills, step, running = draft.entries, draft.prefills, self._step, Status.RUNNING
         for request in self._running[:]:
             start = request.num_planned
             if len(request.tokens) + request.num_placeholders - start != 1 or request.drafts or not request.is_plain:
@@ -235,23 +242,13 @@ class Scheduler:
             request.num_placeholders += 1
             request.planned_step = step
             entries.append(PlanEntry(request, request.epoch, start, 1, 1, True))
-            budget -= 1
-        return budget, prefills
+        draft.budget -= len(entries)
 
-    def _plan_prefills(self, prefills: list[Request], entries: list[PlanEntry], budget: int) -> int:
-        """Running requests with more to do than one plain token, in order, as far as budget and blocks go."""
-        for request in prefills:
-            if budget <= 0:
-                break
-            if request.status is Status.RUNNING:
-                budget -= self._run(request, entries, budget)
-        return budget
-
-    def _admit(self, prefills: list[Request], entries: list[PlanEntry], copies: list[BlockCopy], budget: int) -> int:
+    def _admit(self, draft: PlanDraft) -> None:
         """Waiting requests in order until one does not fit: nobody overtakes, so the large are not starved."""
         chunk = self.config.max_chunk_tokens or self.config.max_batch_tokens
-        reserved = sum(self.kv.outstanding(r, chunk) for r in prefills if r.status is Status.RUNNING)
-        while budget > 0 and len(self._running) < self.config.max_num_seqs:
+        reserved = sum(self.kv.outstanding(r, chunk) for r in draft.prefills if r.status is Status.RUNNING)
+        while draft.budget > 0 and len(self._running) < self.config.max_num_seqs:
             request = self._waiting.peek()
             if request is None or request.num_placeholders:
                 break
@@ -265,35 +262,37 @@ class Scheduler:
                 break
             self._blocked_head = None
             self._waiting.pop()
-            copies += self.kv.attach(request, hit)
+            draft.copies += self.kv.attach(request, hit)
+            draft.admitted.append(request)
             request.status = Status.RUNNING
+            # Its copies are in this plan: it must not lose its blocks again within it.
+            request.planned_step = self._step
             insort(self._running, request, key=_order)
             if not request.is_admitted:
                 request.is_admitted = True
                 request.num_cached = min(request.num_computed, request.num_prompt)
                 self._num_prompt_tokens += request.num_prompt
                 self._num_cached_tokens += request.num_cached
-            budget -= self._run(request, entries, budget)
+            self._run(request, draft)
             reserved += self.kv.outstanding(request, chunk)
-        return budget
 
-    def _run(self, request: Request, entries: list[PlanEntry], budget: int) -> int:
-        """Plan as many tokens of one request as budget and blocks allow; their number."""
+    def _run(self, request: Request, draft: PlanDraft) -> None:
+        """Plan as many tokens of one request as budget and blocks allow."""
         start = request.num_planned
         known = len(request.tokens) + request.num_placeholders
         target = known - start
         if target <= 0 or (request.num_placeholders and known >= request.max_len):
-            return 0
-        count = min(target, budget, self.config.max_chunk_tokens or target)
+            return
+        count = min(target, draft.budget, self.config.max_chunk_tokens or target)
         drafts: tuple[int, ...] = ()
         if count == target and request.drafts and not request.num_placeholders:
-            drafts = request.drafts[: max(0, min(budget - count, request.max_len - known - 1))]
+            drafts = request.drafts[: max(0, min(draft.budget - count, request.max_len - known - 1))]
         request.drafts = ()
         if not self._make_room(request, start + count + len(drafts)):
             drafts = ()
             count = min(count, self.kv.room(request) - start)
             if count <= 0 or not self.kv.advance(request, start + count):
-                return 0
+                return
         end = start + count
         is_sampling = end == known and request.params.max_tokens != 0
         num_logits = 1 + len(drafts) if is_sampling else 0
@@ -303,8 +302,8 @@ class Scheduler:
         request.num_placeholders += is_sampling
         request.planned_step = self._step
         count += len(drafts)
-        entries.append(PlanEntry(request, request.epoch, start, count, num_logits, is_sampling, drafts))
-        return count
+        draft.entries.append(PlanEntry(request, request.epoch, start, count, num_logits, is_sampling, drafts))
+        draft.budget -= count
 
     def _make_room(self, request: Request, end: int) -> bool:
         """Blocks for tokens [0, end), preempting those behind `request` not planned yet, the last one first."""
@@ -355,21 +354,7 @@ class Scheduler:
         if request.params.max_tokens == 0 and end >= request.num_prompt:
             self._free_followers(request)
             self._end(request, "length")
-            outputs.append(_output(request, []))
-
-    def _accept(self, request: Request, entry: PlanEntry, sampled: list[int]) -> list[int]:
-        """The general case of a sampling entry: no token, or the accepted drafts and one more. Cuts at the first token
-        that ends the request, drops the rest, and sets the computed count to what the kept tokens justify."""
-        length = len(request.tokens)
-        kept = sampled[: max(0, request.max_len - length)]
-        for i, token in enumerate(kept):
-            if token in request.stop_ids and length + i + 1 > request.min_len:
-                kept = kept[: i + 1]
-                break
-        if request.epoch == entry.epoch:
-            known = entry.num_tokens - len(entry.drafts)
-            request.num_computed = request.num_planned = entry.start + known - 1 + len(kept)
-        return kept
+            outputs.append(StepOutput(request.request_id, request.choice, [], request.num_cached, "length"))
 
     def _free_followers(self, request: Request) -> None:
         """The prompt is computed (or will never be): its other choices may be admitted and share its blocks."""
@@ -379,10 +364,10 @@ class Scheduler:
             if follower.status is Status.WAITING:
                 self._waiting.push(follower)
 
-    def _end(self, request: Request, reason: FinishReason) -> None:
+    def _end(self, request: Request, reason: FinishReason, is_sound: bool = True) -> None:
         if request.status is Status.RUNNING:
             self._running.remove(request)
-            self._release(request)
+            self._release(request, is_sound)
             request.status = Status.FINISHED
         else:
             request.status = Status.FINISHED
@@ -394,16 +379,10 @@ class Scheduler:
         if all(choice.status is Status.FINISHED for choice in choices):
             del self._requests[request.request_id]
 
-    def _release(self, request: Request) -> None:
+    def _release(self, request: Request, is_sound: bool = True) -> None:
         self._released.append((request, request.epoch))
-        self.kv.release(request)
+        self.kv.release(request, is_sound)
 
 
 def _order(request: Request) -> tuple[float, ...]:
     return request.order
-
-
-def _output(request: Request, token_ids: list[int]) -> StepOutput:
-    return StepOutput(
-        request.request_id, request.choice, token_ids, request.num_cached, request.finish_reason, request.stop_id
-    )

@@ -73,9 +73,10 @@ class KVManager:
         )
         self._sliding = [(g, spec) for g, spec in enumerate(self.specs) if not spec.is_full]
         self._pinned: list[int] = []
+        # Longest sequence that can be computed with the whole pool to itself (2^31 at most).
+        self.max_tokens = self._longest_sequence()
 
-    def max_tokens(self) -> int:
-        """Longest sequence that can be computed with the whole pool to itself (bounded by 2^31 without full groups)."""
+    def _longest_sequence(self) -> int:
         low, high = 0, 1 << 31
         while low < high:
             middle = (low + high + 1) // 2
@@ -216,9 +217,10 @@ class KVManager:
             request.num_hashed = i + 1
             request.hash_at += self.block_tokens
 
-    def release(self, request: Request) -> None:
-        """Give all blocks back, tails first; what is cached stays findable until its block is needed."""
-        if self.has_partial_reuse and request.hash_at != NEVER and request.cursor is not None:
+    def release(self, request: Request, is_sound: bool = True) -> None:
+        """Give all blocks back, tails first; what is cached stays findable until its block is needed. Not `is_sound`:
+        the last block's content is in doubt and is not remembered."""
+        if is_sound and self.has_partial_reuse and request.hash_at != NEVER and request.cursor is not None:
             self._leave_tail(request)
         tables = request.tables
         if tables:

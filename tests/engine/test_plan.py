@@ -24,7 +24,7 @@ def test_the_slice_does_not_move_when_tokens_are_appended():
 
 
 def test_plans_are_frozen():
-    plan = StepPlan(1, [], [], 0, [])
+    plan = StepPlan(1, [], [], 0, [], [])
     assert plan.is_empty
     with pytest.raises(AttributeError):
         plan.step = 2

@@ -298,6 +298,8 @@ def test_plan_may_run_one_step_ahead(num_blocks, specs):
         plan = ahead
         ahead = scheduler.plan()
         num_placeholders += sum(PLACEHOLDER in e.token_ids for e in ahead.entries)
+        # The KV of the last token a request may have is never needed.
+        assert all(e.start + e.num_tokens < e.request.max_len for e in ahead.entries)
         # The runner mirrored the tables when the plan was made; tables that have ended since are not looked at here.
         live = [e for e in plan.entries if e.epoch == e.request.epoch and not e.request.is_finished]
         assert all(PLACEHOLDER not in e.token_ids for e in live)
@@ -387,6 +389,38 @@ def test_priority_goes_first_and_takes_the_seat_of_a_less_urgent_request():
     run_all(scheduler, runner)
     for request in [*slow, urgent]:
         assert request.output_ids == expected_output(request.tokens[:5], request.params.max_tokens)
+
+
+def test_the_least_urgent_pays_for_missing_blocks_wherever_it_came_in():
+    scheduler, runner = make(num_blocks=12, policy=priority(60.0), watermark=0.0)
+    low = ask("low", prompt_of(1, 8), max_tokens=30, priority=5)
+    scheduler.add(low)
+    plan = scheduler.plan()
+    scheduler.commit(plan, runner.run(plan))
+    high = [ask(f"high{i}", prompt_of(2 + i, 8), max_tokens=12, priority=0) for i in range(2)]
+    for request in high:
+        scheduler.add(request)
+    run_all(scheduler, runner)
+    assert low.num_preemptions and not any(r.num_preemptions for r in high)
+
+
+def test_a_long_prompt_never_takes_blocks_from_what_this_step_has_planned():
+    scheduler, runner = make(num_blocks=10, watermark=0.0, max_chunk_tokens=1)
+    long = ask("long", prompt_of(1, 32), max_tokens=1)
+    short = ask("short", prompt_of(2, 4), max_tokens=20)
+    scheduler.add(long)
+    scheduler.add(short)
+    num_stalls = 0
+
+    def check(plan, _):
+        nonlocal num_stalls
+        num_stalls += long.status is Status.RUNNING and long not in [e.request for e in plan.entries]
+        assert all(e.epoch == e.request.epoch for e in plan.entries if not e.request.is_finished)
+
+    answers = run_all(scheduler, runner, each=check)
+    assert answers["long", 0] == expected_output(prompt_of(1, 32), 1)
+    assert answers["short", 0] == expected_output(prompt_of(2, 4), 20)
+    assert num_stalls or short.num_preemptions
 
 
 def test_priority_does_not_starve_the_less_urgent():
@@ -490,3 +524,26 @@ def test_choices_sent_one_by_one_share_the_prompt_too():
     scheduler.add(ask("late", prompt, max_tokens=1), leader_id="r/0")
     scheduler.abort("late")
     assert not scheduler.has_work and scheduler.stats().num_waiting == 0
+
+
+def test_a_broken_step_ends_its_requests_and_leaves_no_doubtful_kv():
+    scheduler, runner = make(num_blocks=30)
+    prompt = prompt_of(1, 22)
+    bystander = ask("bystander", prompt_of(7, 30), max_tokens=3)
+    for name, tokens in (("warm", prompt), ("other", prompt_of(2, 10))):
+        scheduler.add(ask(name, tokens, max_tokens=2))
+        run_all(scheduler, runner)
+    victim = ask("victim", [*prompt[:19], 1, 2, 3], max_tokens=4)
+    scheduler.add(victim)
+    plan = scheduler.plan()
+    assert plan.copies and plan.admitted == [victim]
+    scheduler.add(bystander)
+    assert scheduler.fail(plan) == [victim] and victim.finish_reason == "error"
+    check_conserved(scheduler, [victim])
+    # Nothing of the step ran: what it would have copied or computed must not be found by anybody.
+    again = ask("again", [*prompt[:19], 1, 2, 3], max_tokens=4)
+    scheduler.add(again)
+    answers = run_all(scheduler, runner)
+    assert answers == {("bystander", 0): expected_output(bystander.tokens[:30], 3), ("again", 0): again.output_ids}
+    assert again.output_ids == expected_output([*prompt[:19], 1, 2, 3], 4)
+    assert scheduler.fail(plan) == [] and not scheduler.has_work

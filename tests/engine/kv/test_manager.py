@@ -162,17 +162,37 @@ def test_blocks_behind_a_window_are_evicted_before_the_window():
     prompt = prompt_of(1, 90)
     scheduler.add(Request("r", prompt, SamplingParams(max_tokens=200, ignore_eos=True)))
     run_all(scheduler, runner)
-    assert scheduler.kv.max_tokens() == 1 << 31
+    assert scheduler.kv.max_tokens == 1 << 31
     assert scheduler.stats().num_evicted_blocks > 20
 
 
 def test_max_tokens_is_what_the_whole_pool_can_hold():
-    assert KVManager([FULL], 5, 16).max_tokens() == 64
-    assert KVManager([FULL, FULL], 5, 16).max_tokens() == 32
+    assert KVManager([FULL], 5, 16).max_tokens == 64
+    assert KVManager([FULL, FULL], 5, 16).max_tokens == 32
     # Window 16: up to three blocks of it at once, the rest is the full group's.
-    assert KVManager([FULL, window(16)], 11, 16).max_tokens() == 7 * 16
+    assert KVManager([FULL, window(16)], 11, 16).max_tokens == 7 * 16
     with pytest.raises(ValueError, match="at least one"):
         KVManager([], 5, 16)
+
+
+def test_a_block_that_fills_with_the_last_computed_token_is_kept():
+    scheduler, runner = make(has_partial_reuse=False)
+    prompt = prompt_of(1, 31)
+    answer(scheduler, runner, prompt, max_tokens=2)
+    assert answer(scheduler, runner, prompt + expected_output(prompt, 2)) == 32
+
+
+def test_the_source_of_a_copy_is_held_until_the_plan_is_made():
+    scheduler, runner = make(num_blocks=2, block_tokens=8)
+    prompt = prompt_of(1, 5)
+    answer(scheduler, runner, prompt, max_tokens=2)
+    kv = scheduler.kv
+    request = Request("r", prompt, SamplingParams(max_tokens=1))
+    (copy,) = kv.attach(request, kv.find(request))
+    assert copy.num_tokens == 4 and request.num_computed == 4
+    assert kv.pool.num_free == 0 and kv.pool.refs(copy.src) == kv.pool.refs(copy.dst) == 1
+    kv.unpin()
+    assert kv.pool.num_free == 1 and kv.pool.refs(copy.src) == 0
 
 
 def test_copies_never_read_what_the_same_step_writes():
