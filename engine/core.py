@@ -182,10 +182,8 @@ class EngineCore:
         """The step broke: its requests end with an error, everyone else goes on."""
         outputs = []
         text = f"the engine could not run this step: {type(error).__name__}: {error}"
-        for entry in plan.entries:
-            request = entry.request
-            if self.scheduler.finish(request.request_id, "error", request.choice):
-                outputs.append(RequestOutput(request.request_id, [], "error", error=text, choice=request.choice))
+        for request in self.scheduler.fail(plan):
+            outputs.append(RequestOutput(request.request_id, [], "error", error=text, choice=request.choice))
             self._choices.pop((request.request_id, request.choice), None)
         return outputs
 

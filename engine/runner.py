@@ -48,7 +48,7 @@ class Runner:
         self.capacity = capacity
         self.vocab_size = vocab_size
         max_blocks = -(-capacity.max_len // spec.block_tokens)
-        # A request that finished frees its slot only at the next plan, hence twice the seats.
+        # Finished and preempted requests give their slot back at the next plan, before it takes any; twice is ample.
         num_slots = 2 * capacity.max_seqs
         self._tables = [np.zeros((num_slots, max_blocks), np.int32) for _ in spec.groups]
         self._slots: dict[Request, _Slot] = {}
@@ -118,8 +118,6 @@ class Runner:
         return slot.index
 
     def _release(self, request: Request) -> None:
-        if not request.is_finished:
-            return  # preempted: it comes back with another epoch
         slot = self._slots.pop(request, None)
         if slot is not None:
             self._rows.clear(slot.index)
@@ -147,10 +145,12 @@ class Runner:
         first = 0
         for i, entry in enumerate(entries):
             request, asked = entry.request, entry.request.params.prompt_logprobs
-            if asked is not None and entry.start < request.num_prompt:
+            # After a preemption rows that were scored before are computed again but not scored again.
+            begin = max(entry.start, request.num_scored)
+            if asked is not None and begin < request.num_prompt:
                 stop = min(entry.start + entry.num_tokens, request.num_prompt - 1)
                 scored: list[TokenLogprobs] = []
-                for at in range(entry.start, stop, self.capacity.max_logits):
+                for at in range(begin, stop, self.capacity.max_logits):
                     end = min(at + self.capacity.max_logits, stop)
                     rows = np.arange(first + at - entry.start, first + end - entry.start, dtype=np.int32)
                     logits = self.executable.head(rows)
