@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -39,24 +37,11 @@ from octavo.engine.messages import (
     StatsRequest,
     StepOutputs,
 )
+from octavo.engine.spawn import spawn
 
 log = logging.getLogger("octavo.engine")
 KILL_AFTER_S = 5.0
 STATS_DEADLINE_S = 5.0
-
-
-def spawn(config: EngineConfig) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Starts the engine process at once (before this process imports anything slow) and hands it its configuration."""
-    ours, theirs = socket.socketpair()
-    for end in (ours, theirs):
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
-    command = [sys.executable, "-m", "octavo.engine.process", str(theirs.fileno()), str(os.getpid())]
-    process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
-    theirs.close()
-    text = msgspec.json.encode(config)
-    ours.sendall(len(text).to_bytes(4, "little") + text)
-    return process, ours
 
 
 class AsyncEngine:

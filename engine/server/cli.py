@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import NoReturn
 
 from octavo.engine.errors import ConfigError, OctavoError
@@ -59,7 +60,7 @@ def _top_parser() -> Parser:
     return parser
 
 
-def _command_parser(name: str) -> tuple[Parser, object]:
+def _command_parser(name: str) -> tuple[Parser, ModuleType]:
     module = import_module(f"octavo.engine.server.commands.{name}")
     parser = Parser(
         prog=f"octavo {name}",
@@ -90,7 +91,12 @@ def _run(argv: Sequence[str]) -> int:
         hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
         raise UsageError(f"there is no command {name!r}; {hint}")
     parser, module = _command_parser(name)
-    code: int = module.run(parser.parse_args(argv[1:]))  # type: ignore[attr-defined]
+    words, rest = list(argv[1:]), []
+    if getattr(module, "TAKES_REST", False) and "--" in words:
+        words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
+    args = parser.parse_args(words)
+    args.rest = rest
+    code: int = module.run(args)
     return code
 
 

@@ -24,13 +24,13 @@ EXAMPLES = """\
   octavo bench scheduler
   octavo bench scheduler --json -- --steps 200
 """
+TAKES_REST = True
 REQUIRED = ("name", "unit", "min", "median", "max", "n", "machine")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="the benchmark; without it they are listed")
-    parser.add_argument("arguments", nargs="*", metavar="ARGS", help="arguments of the benchmark, after --")
     parser.add_argument("--json", action="store_true", help="one JSON object per result")
     parser.add_argument("--folder", type=Path, metavar="PATH", help="where the benchmarks are")
 
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.name not in names:
         raise ConfigError(f"there is no benchmark {args.name!r}; there are {', '.join(names)}")
-    return _run_one(folder / f"{args.name}.py", args.arguments, is_json=args.json)
+    return _run_one(folder / f"{args.name}.py", args.rest, is_json=args.json)
 
 
 def _run_one(path: Path, arguments: Sequence[str], *, is_json: bool) -> int:

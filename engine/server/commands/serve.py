@@ -6,17 +6,23 @@ One line on stdout when ready: address, model, seconds by phase. The log is on s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.engine.errors import ConfigError
+from octavo.engine.errors import ConfigError, RequestError
 from octavo.engine.server.commands.options import add_engine, add_model, engine_config, environment, positive
 
 if TYPE_CHECKING:
+    import socket
+    import subprocess
+
     from octavo.engine.client import AsyncEngine
+    from octavo.engine.config import Environment
+    from octavo.engine.loading.source import Source
     from octavo.engine.model_text import ModelText
 
 DESCRIPTION = "Serve a model through the OpenAI API."
@@ -69,50 +75,62 @@ def run(args: argparse.Namespace) -> int:
 
     with progress_bar() as progress:
         source = resolve(args.model, cache_dir=env.cache, is_offline=env.is_offline, progress=progress)
-    from octavo.engine.server.serving import bind_tcp, bind_unix
+    from octavo.engine.server.binding import bind_tcp, bind_unix
 
     sock = bind_unix(args.uds) if args.uds is not None else bind_tcp(args.host, args.port)
-    from octavo.engine.client import spawn
+    from octavo.engine.spawn import spawn
 
     child = spawn(engine_config(args, str(source.path)))
-    spawned_s = time.monotonic() - started
     try:
-        import asyncio
-
-        from octavo.engine.client import AsyncEngine
-        from octavo.engine.server.api import make_app
-        from octavo.engine.server.bounds import Bounds
-        from octavo.engine.server.logs import LOG, setup_logging
-        from octavo.engine.server.serving import Lifecycle
-        from octavo.engine.server.state import ServerState, Settings
-
-        setup_logging(args.log_level or env.log)
-        keys = (*(args.api_key or ()), *env.api_keys)
-        if not keys and args.uds is None and args.host not in _LOOPBACK:
-            LOG.warning("listening on %s without an API key: anyone who reaches it can use it", args.host)
-        config = engine_config(args, str(source.path))
-        settings = Settings(
-            served_names=tuple(args.served_model_name or (source.name,)),
-            max_running=args.max_running or config.max_num_seqs + config.max_queue,
-            bounds=Bounds(max_body_bytes=args.max_body_mib << 20),
-        )
-        state = ServerState(settings)
-        url = f"unix:{args.uds}" if args.uds is not None else _url(sock.getsockname())
-        life = Lifecycle(state, make_app(state, keys), sock, args.drain_s)
-
-        async def load() -> tuple[AsyncEngine, ModelText]:
-            return await _load(AsyncEngine.attach(*child), str(args.tokenizer or source.path), args.chat_template)
-
-        def on_ready(phases: dict[str, float]) -> None:
-            engine = state.model().engine
-            seconds = {"spawn": spawned_s, **phases, **{f"engine.{k}": v for k, v in engine.info.load_s.items()}}
-            _print_ready(url, settings.served_names[0], time.monotonic() - started, seconds, is_json=args.json)
-
-        return asyncio.run(life.run(load, on_ready))
+        return _serve(args, env, source, sock, child, started)
     finally:
         if child[0].poll() is None:
             child[0].kill()
             child[0].wait()
+
+
+def _serve(
+    args: argparse.Namespace,
+    env: Environment,
+    source: Source,
+    sock: socket.socket,
+    child: tuple[subprocess.Popen[bytes], socket.socket],
+    started: float,
+) -> int:
+    """The API process once the engine process is on its way."""
+    spawned_s = time.monotonic() - started
+    import asyncio
+
+    from octavo.engine.client import AsyncEngine
+    from octavo.engine.server.api import make_app
+    from octavo.engine.server.bounds import Bounds
+    from octavo.engine.server.logs import LOG, setup_logging
+    from octavo.engine.server.serving import Lifecycle
+    from octavo.engine.server.state import ServerState, Settings
+
+    setup_logging(args.log_level or env.log)
+    keys = (*(args.api_key or ()), *env.api_keys)
+    if not keys and args.uds is None and args.host not in _LOOPBACK:
+        LOG.warning("listening on %s without an API key: anyone who reaches it can use it", args.host)
+    config = engine_config(args, str(source.path))
+    settings = Settings(
+        served_names=tuple(args.served_model_name or (source.name,)),
+        max_running=args.max_running or config.max_num_seqs + config.max_queue,
+        bounds=Bounds(max_body_bytes=args.max_body_mib << 20),
+    )
+    state = ServerState(settings)
+    url = f"unix:{args.uds}" if args.uds is not None else _url(sock.getsockname())
+    life = Lifecycle(state, make_app(state, keys), sock, args.drain_s)
+
+    async def load() -> tuple[AsyncEngine, ModelText]:
+        return await _load(AsyncEngine.attach(*child), str(args.tokenizer or source.path), args.chat_template)
+
+    def on_ready(phases: dict[str, float]) -> None:
+        engine = state.model().engine
+        seconds = {"spawn": spawned_s, **phases, **{f"engine.{k}": v for k, v in engine.info.load_s.items()}}
+        _print_ready(url, settings.served_names[0], time.monotonic() - started, seconds, is_json=args.json)
+
+    return asyncio.run(life.run(load, on_ready))
 
 
 async def _load(attaching: object, text_path: str, template: str | None) -> tuple[AsyncEngine, ModelText]:
@@ -125,9 +143,18 @@ async def _load(attaching: object, text_path: str, template: str | None) -> tupl
 
     if template is not None and Path(template).is_file():
         template = Path(template).read_text()
+
+    def prepare() -> ModelText:
+        text = load_text(text_path, template=template)
+        if text.template is not None:
+            text.template.compile()
+            with contextlib.suppress(RequestError):  # a template may want more than one plain turn
+                text.encode_chat([{"role": "user", "content": "hello"}])  # fills what is made at the first use
+        return text
+
     engine_task = asyncio.ensure_future(cast("Awaitable[AsyncEngine]", attaching))
     try:
-        text = await asyncio.get_running_loop().run_in_executor(None, lambda: load_text(text_path, template=template))
+        text = await asyncio.get_running_loop().run_in_executor(None, prepare)
         return await engine_task, text
     except BaseException:
         engine_task.cancel()

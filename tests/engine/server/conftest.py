@@ -14,7 +14,8 @@ import pytest
 from tests.engine.server.fakes import FakeEngine, make_text
 
 from octavo.engine.server.api import make_app
-from octavo.engine.server.serving import HttpServer, bind_tcp
+from octavo.engine.server.binding import bind_tcp
+from octavo.engine.server.serving import HttpServer
 from octavo.engine.server.state import ServerState, Settings
 
 

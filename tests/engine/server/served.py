@@ -13,9 +13,10 @@ from tests.engine.server.fakes import FakeEngine, Script, endless, make_text, pi
 
 from octavo.engine.model_text import ModelText
 from octavo.engine.server.api import make_app
+from octavo.engine.server.binding import bind_tcp, bind_unix
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.logs import setup_logging
-from octavo.engine.server.serving import Lifecycle, bind_tcp, bind_unix
+from octavo.engine.server.serving import Lifecycle
 from octavo.engine.server.state import ServerState, Settings
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.engine.server.conftest import wait_until
 
 from octavo.engine.errors import ConfigError
-from octavo.engine.server.serving import bind_tcp, bind_unix
+from octavo.engine.server.binding import bind_tcp, bind_unix
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = {"Authorization": "Bearer canary-key-4711"}

@@ -1,0 +1,301 @@
+"""The `octavo` command: exit codes, one-line errors, what is imported when, and each command over a scripted model."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+from tests.engine.server.conftest import wait_until
+from tests.engine.server.fakes import FakeEngine, make_text
+
+from octavo.engine.errors import ModelError, OctavoError, RequestError
+from octavo.engine.llm import Completion, Piece
+from octavo.engine.loading.source import Source
+from octavo.engine.server.cli import COMMANDS, main
+from octavo.engine.server.commands import bench, doctor
+from octavo.engine.server.commands.options import sampling_params
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class ScriptedLLM:
+    """Says the last user message backwards, in two pieces."""
+
+    made: ClassVar[list[tuple[str, dict[str, Any]]]] = []
+    asked: ClassVar[list[Any]] = []
+
+    def __init__(self, model: str, **options: Any) -> None:
+        if model == "missing":
+            raise ModelError("missing does not exist\nsecond line")
+        self.made.append((model, options))
+
+    def stream(self, prompt: str, params: Any) -> Iterator[Piece]:
+        self.asked.append((prompt, params))
+        text = prompt[::-1]
+        for index in range(params.n):
+            done = Completion(0, index, [1, 2], text=text, token_ids=[3, 4], finish_reason="stop")
+            yield Piece(0, index, text[:1])
+            yield Piece(0, index, text[1:], done)
+
+    def stream_chat(self, messages: list[dict[str, str]], params: Any) -> Iterator[Piece]:
+        if messages[-1]["content"] == "refuse":
+            raise RequestError("too long")
+        self.asked.append([dict(message) for message in messages])
+        return self.stream(messages[-1]["content"], params)
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octavo.engine.llm.LLM", ScriptedLLM)
+    ScriptedLLM.made, ScriptedLLM.asked = [], []
+    for name in list(os.environ):
+        if name.startswith("OCTAVO_"):
+            monkeypatch.delenv(name)
+
+
+def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom octavo.engine.server.cli import main\nassert main(['--help']) == 0\n"
+        "heavy = {'numpy', 'msgspec', 'asyncio', 'rich', 'granian', 'tokenizers', 'jinja2', 'torch', 'numba'}\n"
+        "sys.exit(f'{heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert f"octavo {name}" in capsys.readouterr().out.partition("examples:")[2]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    from octavo import __version__
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"octavo {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([], 2, ""),
+        (["srve"], 2, "did you mean serve"),
+        (["xyz"], 2, "commands are serve"),
+        (["--nonsense"], 2, "unrecognized"),
+        (["generate"], 2, "MODEL"),
+        (["generate", "m", "p", "--temperature", "9"], 2, "--temperature is 9"),
+        (["generate", "m", "p", "--threads", "0"], 2, "whole number"),
+        (["generate", "m", "p", "--kv-gib", "lots"], 2, "GiB"),
+        (["generate", "m", "p", "--system", "s"], 2, "--chat"),
+        (["generate", "m", ""], 2, "empty"),
+        (["generate", "missing", "p"], 1, "missing does not exist second line"),
+        (["serve", "m", "--port", "99999"], 2, "--port"),
+        (["bench", "nothing"], 2, "no benchmark"),
+        (["pull", "/no/such/model.gguf"], 1, "does not exist"),
+    ],
+)
+def test_errors_are_one_line_and_a_code(
+    words: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == code
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") <= 1
+    assert "Traceback" not in err
+    assert not words or err.startswith("octavo: error: ")
+
+
+def test_bad_environment_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("OCTAVO_THREADS", "many")
+    assert main(["pull", "x"]) == 2
+    assert "OCTAVO_THREADS" in capsys.readouterr().err
+
+
+def test_traceback_only_with_debug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(self: Any, prompt: str, params: Any) -> Any:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(ScriptedLLM, "stream", broken)
+    assert main(["generate", "m", "p"]) == 1
+    assert "internal error: ZeroDivisionError" in capsys.readouterr().err
+    with pytest.raises(ZeroDivisionError):
+        main(["generate", "m", "p", "--debug"])
+
+
+def test_generate_prints_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "m", "abc", "--max-tokens", "5", "--threads", "2", "--offline", "--isa", "avx2"]) == 0
+    assert capsys.readouterr().out == "cba\n"
+    assert ScriptedLLM.made == [("m", {"num_threads": 2, "is_offline": True, "isa": ("avx2",)})]
+    assert ScriptedLLM.asked[0][1].max_tokens == 5
+
+
+def test_generate_json_has_choices_usage_and_times(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "m", "abc", "-n", "2", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert [choice["text"] for choice in out["choices"]] == ["cba", "cba"]
+    assert out["usage"] == {"prompt_tokens": 2, "completion_tokens": 4}
+    assert set(out["seconds"]) == {"load", "first_token", "total"}
+
+
+def test_generate_chat_reads_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("ab"))
+    assert main(["generate", "m", "-", "--chat", "--system", "s"]) == 0
+    assert capsys.readouterr().out == "ba\n"
+    assert ScriptedLLM.asked[0] == [{"role": "system", "content": "s"}, {"role": "user", "content": "ab"}]
+
+
+def test_chat_keeps_the_conversation_and_obeys_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = "ab\ncd\n/undo\nef\nrefuse\n/reset\ngh\n/system be kind\nij\n/exit\nnever\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert main(["chat", "m", "--system", "s"]) == 0
+    taken = capsys.readouterr()
+    assert taken.out == "ba\ndc\nfe\nhg\nji\n"
+    assert "too long" in taken.err
+    turns = [[message["content"] for message in asked] for asked in ScriptedLLM.asked if isinstance(asked, list)]
+    assert turns == [["s", "ab"], ["s", "ab", "ba", "cd"], ["s", "ab", "ba", "ef"], ["s", "gh"], ["be kind", "ij"]]
+
+
+def test_pull_prints_where_the_model_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"x" * 10)
+    assert main(["pull", str(tmp_path / "m.gguf"), "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["path"], row["origin"], row["bytes"]) == (str(tmp_path / "m.gguf"), "local", 10)
+
+
+def test_doctor_shows_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = {
+        "chip": {"name": "x", "levels": ["avx2", "fma"], "amx": False, "gib": 23.54321},
+        "kernels": [{"op": "linear", "chosen": "avx2"}, {"op": "rope", "chosen": "scalar", "why": "no avx512"}],
+        "gpu": None,
+    }
+    fake = ModuleType("octavo.platforms.doctor")
+    fake.report = lambda: found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "octavo.platforms.doctor", fake)
+    assert main(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "  levels  avx2, fma" in shown
+    assert "  amx     no" in shown
+    assert "  rope    scalar  no avx512" in shown
+    assert list(doctor.lines([])) == ["[]"]
+
+
+BENCH = '''"""Counts to three.
+
+More."""
+import json, sys
+print("warming up")
+row = {"name": "count", "unit": "us", "min": 1, "median": 2, "max": 3, "n": 3, "machine": "toy", "peer": "snail", "ratio": 2.0}
+if "--broken" in sys.argv:
+    del row["median"]
+print(json.dumps(row))
+sys.exit(7 if "--fail" in sys.argv else 0)
+'''
+
+
+def test_bench_lists_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "count.py").write_text(BENCH)
+    (tmp_path / "_shared.py").write_text("")
+    folder = ["--folder", str(tmp_path)]
+    assert main(["bench", *folder]) == 0
+    assert capsys.readouterr().out == "sub/count  Counts to three.\n"
+    assert main(["bench", "sub/count", *folder, "--json"]) == 0
+    taken = capsys.readouterr()
+    assert json.loads(taken.out)["median"] == 2
+    assert taken.err == "warming up\n"
+    assert main(["bench", "sub/count", *folder]) == 0
+    assert "2x snail" in capsys.readouterr().out
+    assert main(["bench", "sub/count", *folder, "--", "--fail"]) == 1
+    assert main(["bench", "sub/count", *folder, "--", "--broken"]) == 1
+    assert "without median" in capsys.readouterr().err
+
+
+def test_bench_rows_must_be_whole() -> None:
+    assert bench.parse_row("hello") is None
+    assert bench.parse_row("{not json") is None
+    with pytest.raises(OctavoError, match="unit"):
+        bench.parse_row('{"name": "x"}')
+
+
+def test_sampling_defaults_stay_where_they_are_defined() -> None:
+    params = sampling_params(argparse.Namespace(max_tokens=7, temperature=None))
+    assert (params.max_tokens, params.temperature) == (7, 1.0)
+
+
+def test_serve_says_when_it_is_ready_and_ends_at_a_signal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    engine = FakeEngine()
+    child = SimpleNamespace(poll=lambda: 0)
+    spawned: list[Any] = []
+
+    async def attach(*given: Any) -> FakeEngine:
+        return engine
+
+    monkeypatch.setattr("octavo.engine.loading.source.resolve", lambda *_, **__: Source(tmp_path, "local", "toy"))
+    monkeypatch.setattr("octavo.engine.spawn.spawn", lambda config: spawned.append(config) or (child, None))
+    monkeypatch.setattr("octavo.engine.client.AsyncEngine.attach", attach)
+    monkeypatch.setattr("octavo.engine.model_text.load_text", lambda path, template=None: make_text())
+    path = tmp_path / "s.sock"
+    statuses: list[int] = []
+
+    def ask_and_stop() -> None:
+        try:
+            wait_until(path.exists, 5)
+            with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
+
+                def is_ready() -> bool:
+                    try:
+                        return client.get("/ready").status_code == 200
+                    except httpx.TransportError:
+                        return False
+
+                wait_until(is_ready, 5)
+                statuses.append(client.get("/v1/models").status_code)
+                key = {"Authorization": "Bearer canary-key"}
+                statuses.append(client.get("/v1/models", headers=key).status_code)
+                body = {"model": "toy", "messages": [{"role": "user", "content": "hi"}]}
+                statuses.append(client.post("/v1/chat/completions", headers=key, json=body).status_code)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    asker = threading.Thread(target=ask_and_stop)
+    asker.start()
+    words = ["serve", "m", "--uds", str(path), "--api-key", "canary-key", "--max-model-len", "99", "--json"]
+    try:
+        assert main(words) == 0
+    finally:
+        asker.join()
+    assert statuses == [401, 200, 200]
+    taken = capsys.readouterr()
+    row = json.loads(taken.out)
+    assert row["model"] == "toy"
+    assert row["url"] == f"unix:{path}"
+    assert {"spawn", "http", "load", "first_token"} <= set(row["seconds"])
+    assert (spawned[0].model, spawned[0].max_model_len) == (str(tmp_path), 99)
+    assert "canary" not in taken.out + taken.err
