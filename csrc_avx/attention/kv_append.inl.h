@@ -15,7 +15,7 @@ struct StoreF32 {
   using T = float;
   using Pair = uint64_t;
   static float convert(const float* x, T* y, int64_t n) {
-    std::memcpy(y, x, static_cast<size_t>(n) * sizeof(float));
+    for (int64_t i = 0; i < n; ++i) y[i] = vec::F32x1::abs(x[i]) < 0x1p-126f ? vec::F32x1::copysign(0.0f, x[i]) : x[i];
     return 0.0f;
   }
 };

@@ -5,7 +5,8 @@
 // per run of 32 tokens inside the block ("sub-block" j = (token / 32)), a tile is
 //   K: [head_dim / 2][32 tokens][2]   pairs along head_dim, tokens as lanes (a B operand of Q.K^T)
 //   V: [16 token pairs][head_dim][2]  pairs along tokens (a B operand of P.V)
-// elements in the KV dtype (f32 and f16 too). head_dim is even. Strides below are in bytes, fixed when recording.
+// elements in the KV dtype (f32 and f16 too). All K tiles of a head come first, then all V tiles, then the scales (slot order).
+// head_dim is even. Slots that no token fills may hold anything. Strides below are in bytes, fixed when recording.
 #pragma once
 #include "exec/kernel.h"
 
@@ -40,6 +41,16 @@ inline constexpr Field kKVAppendFields[] = {
     OCTAVO_FIELD(KVAppendArgs, block_tokens, i64), OCTAVO_FIELD(KVAppendArgs, page_bytes, i64),
     OCTAVO_FIELD(KVAppendArgs, layer_offset, i64), OCTAVO_FIELD(KVAppendArgs, group, i32),
     OCTAVO_FIELD(KVAppendArgs, kv_type, i32),
+};
+
+// copy_blocks: whole pages, pairs in order (a page may be the target of one pair and the source of a later one).
+struct CopyBlocksArgs {
+  const int32_t* pairs;  // [0] = count, then (source page, target page) each
+  int64_t page_bytes;
+};
+inline constexpr Field kCopyBlocksFields[] = {
+    OCTAVO_FIELD(CopyBlocksArgs, pairs, pointer),
+    OCTAVO_FIELD(CopyBlocksArgs, page_bytes, i64),
 };
 
 // paged_attention_<kv dtype>: y [T, heads * head_dim]; the arithmetic is in platforms/ops.py.

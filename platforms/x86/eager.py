@@ -29,7 +29,7 @@ class EagerOps:
         self.native = native
         self.team = team
         self.spec = spec
-        self.pool = None if spec is None else native.module.Arena(num_pages * page_bytes(spec))
+        self.pages = None if spec is None else native.module.Arena(num_pages * page_bytes(spec))
         self.ran: list[str] = []
         self._rope = RopeTables(native, max_len)
         self._batch: Batch | None = None
@@ -91,7 +91,7 @@ class EagerOps:
 
     def _step(self, tokens: int) -> Any:
         b = self._batch
-        pool = 0 if self.pool is None else self.pool.address
+        pool = 0 if self.pages is None else self.pages.address
         if b is None:
             return self.native.module.Step(tokens, 0, 0, None, None, None, None, None, None, None, pool, [])
         return self.native.module.Step(
