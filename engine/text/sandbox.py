@@ -35,6 +35,7 @@ from octavo.engine.text.template_filters import (
     new_dict,
     raise_exception,
     strftime_now,
+    text_of,
     unmarked,
 )
 
@@ -84,7 +85,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     concat = staticmethod(concat)
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=text_of)
         for name in ("lipsum", "cycler", "joiner"):
             self.globals.pop(name, None)
         for name in ("random", "urlize", "xmlattr", "pprint"):

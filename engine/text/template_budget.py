@@ -94,6 +94,25 @@ class Budget:
                 f"would make a list of {count} items; at most {self.limits.max_items} are allowed"
             )
 
+    def check_text(self, value: Any) -> None:
+        """Refuse data whose printed form would be too long; shared parts count each time they would be printed."""
+        stack, total = [value], 0
+        while stack:
+            item = stack.pop()
+            if isinstance(item, str):
+                total += len(item) + 2
+            elif isinstance(item, Mapping):
+                stack += item.keys()
+                stack += item.values()
+                total += 8 + 4 * len(item)
+            elif isinstance(item, (list, tuple, set)):
+                stack += item
+                total += 8 + 2 * len(item)
+            else:
+                total += 4
+            if total + len(stack) > self.limits.max_chars:
+                self.check_chars(total + len(stack))
+
     def check_result(self, value: Any) -> None:
         """Refuse an oversized result of any operation."""
         if isinstance(value, str):
@@ -127,7 +146,7 @@ class Budget:
 
     def check_format(self, template: str, values: Sequence[Any]) -> None:
         """Before a format: widths in the template itself, and numbers that could be taken as widths."""
-        self.check_chars(len(template) + sum(len(v) for v in values if isinstance(v, str)))
+        self.check_text((template, *values))
         for digits in _DIGITS.findall(template):
             self.check_chars(int(digits[:12]))
         if "*" in template or "{" in template.partition("{")[2]:

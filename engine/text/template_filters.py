@@ -15,6 +15,7 @@ from string import Formatter
 from typing import Any
 
 from octavo.engine.text.marked import Marked, concat, format_percent, join_marked, marks_of, remark, worst_mark
+from octavo.engine.text.spans import Trust
 from octavo.engine.text.template_budget import current_budget
 
 _WIDTH = re.compile(r"%[-_0^#]*\d")
@@ -62,31 +63,40 @@ def new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     return dict(*args, **kwargs)
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
+def text_of(value: Any) -> str:
+    """The printed form. Of a container or any other object it is marked as the least trusted text inside may be."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, (bool, int, float)):
+        return str(value)
+    current_budget().check_text(value)
+    text = str(value)
+    if isinstance(value, (list, tuple, dict)):
+        return remark(text, (value,))  # type: ignore[no-any-return]
+    return Marked(text, int(Trust.USER)) if text else text
 
 
 def _trim(value: Any, chars: str | None = None) -> str:
-    return _text(value).strip(chars)
+    return text_of(value).strip(chars)
 
 
 def _replace(value: Any, old: str, new: str, count: int | None = None) -> str:
-    text = value if isinstance(value, Marked) else Marked(_text(value), 0)
-    result = text.replace(_text(old), _text(new), -1 if count is None else count)
+    text = value if isinstance(value, Marked) else Marked(text_of(value), 0)
+    result = text.replace(text_of(old), text_of(new), -1 if count is None else count)
     return result
 
 
 def _escape(value: Any) -> str:
-    return html.escape(unmarked(_text(value)))
+    return html.escape(unmarked(text_of(value)))
 
 
 def _string(value: Any) -> str:
-    return _text(value)
+    return text_of(value)
 
 
 def _method(name: str) -> Callable[[Any], str]:
     def apply(value: Any) -> str:
-        result: str = getattr(_text(value), name)()
+        result: str = getattr(text_of(value), name)()
         return result
 
     return apply
@@ -94,7 +104,7 @@ def _method(name: str) -> Callable[[Any], str]:
 
 def _indent(value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     pad = width if isinstance(width, str) else " " * width
-    lines = _text(value).split("\n")
+    lines = text_of(value).split("\n")
     padded = [line if (not first and place == 0) or (not line and not blank) else pad + line
               for place, line in enumerate(lines)]  # fmt: skip
     return join_strings("\n", padded)
@@ -108,17 +118,24 @@ def _join(value: Iterable[Any], d: str = "", attribute: str | int | None = None)
 
 
 def join_strings(separator: str, items: Iterable[Any]) -> str:
-    texts = [_text(item) for item in current_budget().each(items)]
-    current_budget().check_chars(sum(map(len, texts)) + len(separator) * len(texts))
+    texts = _texts(items, len(separator))
     if type(separator) is Marked or any(type(text) is Marked for text in texts):
         return join_marked(separator, texts)
     return separator.join(texts)
 
 
+def _texts(items: Iterable[Any], num_between: int) -> list[str]:
+    budget = current_budget()
+    texts, num_chars = [], 0
+    for item in budget.each(items):
+        texts.append(text_of(item))
+        num_chars += len(texts[-1]) + num_between
+        budget.check_chars(num_chars)
+    return texts
+
+
 def join_pieces(pieces: list[Any]) -> str:
-    texts = [_text(piece) for piece in pieces]
-    current_budget().check_chars(sum(map(len, texts)))
-    return concat(texts)
+    return concat(_texts(pieces, 0))
 
 
 def _sum(values: Iterable[Any], attribute: str | int | None = None, start: Any = 0) -> Any:
@@ -138,6 +155,7 @@ def _tojson(
         raise ValueError(f"tojson takes an indent of 0 to {_MAX_JSON_INDENT}")
     if indent is not None and not isinstance(indent, int):
         raise ValueError("tojson takes a number as indent")
+    current_budget().check_text(value)
     text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     return remark(text, (value,))  # type: ignore[no-any-return]
 
@@ -169,7 +187,7 @@ def mark_format(template: str, args: tuple[Any, ...], kwargs: dict[str, Any], pl
             return Marked(plain, level)
         if name == "":
             name, number = str(number), number + 1
-        pieces.append(_text(args[int(name)] if name.isdigit() else kwargs[name]))
+        pieces.append(text_of(args[int(name)] if name.isdigit() else kwargs[name]))
     result = concat(pieces)
     return result if result == plain else Marked(plain, level)
 
