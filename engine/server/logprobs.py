@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.messages import TokenLogprobs
-from octavo.engine.model_text import ModelText
 from octavo.engine.server.runs import TokenInfo
 from octavo.engine.text.output import TextStream
+
+if TYPE_CHECKING:
+    from octavo.engine.model_text import ModelText
 
 _FLOOR = -9999.0  # what OpenAI writes for minus infinity, which JSON has no word for
 

@@ -5,14 +5,16 @@ Counts are checked before lists are converted, so a body within the size limit c
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.messages import EngineInfo
-from octavo.engine.model_text import ModelText
 from octavo.engine.sampling_params import MAX_BAD_WORDS, MAX_BIAS_ENTRIES, MAX_STOP_STRINGS, SamplingParams
 from octavo.engine.server.bounds import Bounds
 from octavo.engine.server.http import bad_request
 from octavo.engine.server.schema import Body, ChatBody, CompletionBody
+
+if TYPE_CHECKING:
+    from octavo.engine.model_text import ModelText
 
 DEFAULT_COMPLETION_TOKENS = 16  # the OpenAI default of /v1/completions
 _SAME_NAME = (

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.engine.errors import TooLargeError
 from octavo.engine.messages import EngineInfo
-from octavo.engine.model_text import ModelText
 from octavo.engine.sampling_params import check_token_ids
 from octavo.engine.server.bounds import Bounds
 from octavo.engine.server.http import bad_request
 from octavo.engine.server.schema import ChatMessage
+
+if TYPE_CHECKING:
+    from octavo.engine.model_text import ModelText
 
 T = TypeVar("T")
 _ROLES = ("system", "developer", "user", "assistant")

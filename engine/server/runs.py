@@ -13,17 +13,19 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from octavo.engine.errors import EngineDeadError, OctavoError
 from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
-from octavo.engine.model_text import ModelText
 from octavo.engine.server.bounds import StreamLimits
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.http import HttpError, unavailable
 from octavo.engine.server.logs import log_fault
 from octavo.engine.server.metrics import Metrics
-from octavo.engine.text.output import TokenText
+
+if TYPE_CHECKING:
+    from octavo.engine.model_text import ModelText
+    from octavo.engine.text.output import TokenText
 
 
 class TokenInfo(NamedTuple):

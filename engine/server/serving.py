@@ -17,15 +17,17 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import EngineDeadError
-from octavo.engine.model_text import ModelText
 from octavo.engine.server.app import App
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.logs import LOG
 from octavo.engine.server.state import ServerState
 from octavo.engine.server.status import warm_up
+
+if TYPE_CHECKING:
+    from octavo.engine.model_text import ModelText
 
 BACKLOG = 2048
 HEADER_TIMEOUT_MS = 30_000

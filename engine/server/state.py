@@ -10,14 +10,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from octavo.engine.errors import EngineDeadError, OverloadedError
-from octavo.engine.model_text import ModelText
 from octavo.engine.server.bounds import Bounds, StreamLimits
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.http import HttpError, unavailable
 from octavo.engine.server.metrics import Metrics
 from octavo.engine.server.prompts import Prompts
+
+if TYPE_CHECKING:
+    from octavo.engine.model_text import ModelText
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -111,3 +113,13 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 3.0) -> float:
             raise AssertionError(f"not within {timeout_s} s")
         time.sleep(0.005)
     return time.monotonic() - started
+
+
+def is_listening(path: Path) -> bool:
+    """True when a Unix socket takes connections (asked with a plain socket: httpx leaks one at every refusal)."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import httpx
 import pytest
-from tests.engine.server.conftest import wait_until
+from tests.engine.server.conftest import is_listening, wait_until
 from tests.engine.server.fakes import FakeEngine, make_text
 
 from octavo.engine.errors import ModelError, OctavoError, RequestError
@@ -266,16 +266,9 @@ def test_serve_says_when_it_is_ready_and_ends_at_a_signal(
 
     def ask_and_stop() -> None:
         try:
-            wait_until(path.exists, 5)
+            wait_until(lambda: is_listening(path), 5)
             with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
-
-                def is_ready() -> bool:
-                    try:
-                        return client.get("/ready").status_code == 200
-                    except httpx.TransportError:
-                        return False
-
-                wait_until(is_ready, 5)
+                wait_until(lambda: client.get("/ready").status_code == 200, 5)
                 statuses.append(client.get("/v1/models").status_code)
                 key = {"Authorization": "Bearer canary-key"}
                 statuses.append(client.get("/v1/models", headers=key).status_code)

@@ -59,9 +59,9 @@ def test_huge_numbers_and_lists_are_refused_at_once(
     if field == "top_logprobs":
         body["logprobs"] = True
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.monotonic()
+    started = time.process_time()  # of client and server both; wall time would measure the neighbours of this machine
     refused(post(path, **{**body, field: value}), field)
-    assert time.monotonic() - started < 0.1
+    assert time.process_time() - started < 0.1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10  # KiB
     assert server.engine.requests == []
     assert post(CHAT, messages=ASK).status_code == 200

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.engine.server.conftest import wait_until
+from tests.engine.server.conftest import is_listening, wait_until
 
 from octavo.engine.errors import ConfigError
 from octavo.engine.server.binding import bind_tcp, bind_unix
@@ -36,7 +36,7 @@ class Served:
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
-        wait_until(lambda: self.where.exists() and bool(uds or self.where.read_text()), 5)
+        wait_until(lambda: is_listening(self.where) if uds else self.where.exists() and bool(self.where.read_text()), 5)
         transport = httpx.HTTPTransport(uds=str(self.where)) if uds else None
         base = "http://x" if uds else f"http://127.0.0.1:{self.where.read_text()}"
         self.client = httpx.Client(base_url=base, transport=transport, headers=KEY, trust_env=False, timeout=10)
