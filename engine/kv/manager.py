@@ -91,8 +91,10 @@ class KVManager:
         if not self.has_prefix_cache:
             return Hit(None, [], [], 0)
         root = self.index.root(request.salt, request.hash_root)
-        # Rows of prompt scores exist only for tokens that are computed.
-        usable = len(request.tokens) - 1 if request.params.prompt_logprobs is None else 0
+        usable = len(request.tokens) - 1
+        if request.params.prompt_logprobs is not None:
+            # Rows of prompt scores exist only for tokens that are computed.
+            usable = min(usable, request.num_scored)
         path: list[PrefixNode] = []
         node = root
         for i in range(usable // self.block_tokens):

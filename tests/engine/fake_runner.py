@@ -6,14 +6,18 @@ block tables, that every slot the tokens' queries look at holds exactly that val
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
+from octavo.engine.kv.groups import GroupKind, GroupSpec
 from octavo.engine.kv.manager import KVManager
 from octavo.engine.plan import StepOutput, StepPlan
 from octavo.engine.request import Request
-from octavo.engine.scheduler import Scheduler
+from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.scheduler import Scheduler, SchedulerConfig
 
 VOCAB = 997
+FULL = GroupSpec()
 
 
 def chain(tokens: Sequence[int]) -> list[int]:
@@ -117,3 +121,24 @@ def check_conserved(scheduler: Scheduler, requests: Sequence[Request]) -> None:
                 if block:
                     held[block] = held.get(block, 0) + 1
     assert held == {b: pool.refs(b) for b in range(1, pool.num_blocks) if pool.refs(b)}
+
+
+def window(tokens: int) -> GroupSpec:
+    return GroupSpec(GroupKind.SLIDING_WINDOW, tokens)
+
+
+def make(num_blocks=100, block_tokens=4, specs=(FULL,), policy=None, clock=None, cache=True, partial=True, **config):
+    kv = KVManager(specs, num_blocks + 1, block_tokens, has_prefix_cache=cache, has_partial_reuse=partial)
+    sizes = {"max_batch_tokens": 64, "max_num_seqs": 8, "max_model_len": 1000} | config
+    extra = {} if policy is None else {"policy": policy}
+    scheduler = Scheduler(SchedulerConfig(**sizes), kv, clock=clock or (lambda: 0.0), **extra)
+    return scheduler, FakeRunner(kv)
+
+
+def ask(name, prompt, max_tokens=8, eos_ids=(), **kwargs):
+    fields = {k: kwargs.pop(k) for k in list(kwargs) if k in SamplingParams.__struct_fields__}
+    return Request(name, prompt, SamplingParams(max_tokens=max_tokens, **fields), eos_ids=eos_ids, **kwargs)
+
+
+def prompt_of(seed, length):
+    return [random.Random(seed).randrange(997) for _ in range(length)]

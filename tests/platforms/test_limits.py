@@ -281,6 +281,7 @@ def test_the_real_machine_is_read_fast():
         begin = time.perf_counter()
         limits = read_limits()
         times.append(time.perf_counter() - begin)
-    assert min(times) < 0.005 * max(1, limits.num_online_cpus // 64)
+    # About 2 ms with 2 CPUs; the bound allows for a busy machine.
+    assert min(times) < 0.02 * max(1, limits.num_online_cpus // 64)
     assert 0 < limits.free_memory <= limits.usable_memory <= limits.host_memory
     assert 1 <= limits.thread_budget <= limits.num_online_cpus
