@@ -102,7 +102,7 @@ def describe(error: BaseException, request_id: str) -> tuple[int, dict[str, Any]
             headers.append((b"retry-after", retry_after(error.retry_after_s)))
         return error.status, error_object(error.status, str(error), error.param, error.code), headers
     if isinstance(error, EngineDeadError):
-        return 503, error_object(503, f"the engine ended: {error}", None, "engine_dead"), []
+        return 503, error_object(503, f"the engine is gone: {error}", None, "engine_dead"), []
     message = f"internal error; the server's log has it under request {request_id}"
     return 500, error_object(500, message, None, "internal_error"), []
 

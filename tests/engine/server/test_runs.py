@@ -14,7 +14,7 @@ from tests.engine.server.conftest import LiveServer, wait_until
 from tests.engine.server.fakes import Script, endless, piece_ids
 
 from octavo.engine.errors import OverloadedError, RequestError, TooLargeError
-from octavo.engine.server.bounds import StreamLimits
+from octavo.engine.server.bounds import Bounds, StreamLimits
 from octavo.engine.server.state import Settings
 
 Post = Callable[..., httpx.Response]
@@ -107,7 +107,7 @@ def test_dead_engine_ends_every_stream_with_an_error(server: LiveServer, post: P
     server.call(engine.kill)
     for sock in streams:
         text = read_stream(sock, b"\r\n0\r\n\r\n")
-        assert b'data: {"error":{"message":"the engine ended' in text
+        assert b'data: {"error":{"message":"the engine is gone: killed by signal 9' in text
         assert b"[DONE]" not in text
         sock.close()
     answer = read_stream(whole, b"engine_dead")
@@ -176,7 +176,7 @@ def test_full_server_is_a_429_with_retry_after(server: LiveServer, post: Post) -
 def impatient() -> Iterator[LiveServer]:
     """A server with short patience."""
     limits = StreamLimits(max_buffered_chars=1000, slow_client_s=0.3, ping_s=0.1, first_event_s=0.05)
-    server = LiveServer(Settings(("tiny",), streams=limits))
+    server = LiveServer(Settings(("tiny",), streams=limits, bounds=Bounds(body_timeout_s=0.2)))
     yield server
     server.stop()
 
@@ -224,3 +224,22 @@ def test_slow_reader_gets_everything_in_fewer_chunks(server: LiveServer) -> None
     sock.close()
     assert text.count(b" and") == 100_000
     assert text.count(b'"content":" and') < 5000
+
+
+def test_body_that_does_not_come_is_a_408(impatient: LiveServer) -> None:
+    sock = socket.create_connection(("127.0.0.1", impatient.port))
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    sock.sendall(head)
+    answer = read_stream(sock, b"body_timeout")
+    assert answer.startswith(b"HTTP/1.1 408")
+    sock.close()
+
+
+def test_client_gone_while_sending_its_body_is_no_fault(server: LiveServer, caplog: pytest.LogCaptureFixture) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        sock.sendall(head)
+        time.sleep(0.05)
+    with caplog.at_level("INFO", "octavo.server"):
+        wait_until(lambda: "499" in caplog.text)
+    assert "ERROR" not in caplog.text
