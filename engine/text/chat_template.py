@@ -21,7 +21,7 @@ from octavo.engine.errors import ModelError, RequestError
 from octavo.engine.text.marked import Marked, mark_tree
 from octavo.engine.text.messages import check_depth, normalize_messages
 from octavo.engine.text.spans import Span, Trust, merge_spans
-from octavo.engine.text.template_budget import Budget, TemplateLimits
+from octavo.engine.text.template_budget import Budget, TemplateBudgetError, TemplateLimits
 
 if TYPE_CHECKING:
     from octavo.engine.text.tokenizer import Tokenizer
@@ -43,6 +43,7 @@ _HELPERS = frozenset(
     {"raise_exception", "strftime_now", "range", "dict", "namespace", "loop", "self", "caller", "varargs"}
 )
 _MAX_KWARGS = 64
+_PROBE = "octavoprobe"
 _MAX_KWARG_ITEMS = 4096
 
 
@@ -64,6 +65,7 @@ class ChatTemplate:
         self._limits = limits or TemplateLimits()
         self._allows_request_template = allow_request_template
         self._compiled: dict[str, Any] = {}
+        self._parts_by_source: dict[str, bool] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -129,11 +131,14 @@ class ChatTemplate:
                 "continue_final_message and add_generation_prompt exclude each other; set one of them to false",
                 param="continue_final_message",
             )
-        normal = normalize_messages(messages, knows_developer="developer" in source)
-        cut = ""
-        if continue_final_message:
-            cut = f"octavo{os.urandom(12).hex()}end"
-            normal[-1]["content"] = normal[-1]["content"] + Marked(cut, Trust.USER)
+        template = self._template(source, is_from_request=is_from_request)
+        cut = f"octavo{os.urandom(12).hex()}end" if continue_final_message else ""
+        normal = normalize_messages(
+            messages,
+            knows_developer="developer" in source,
+            as_parts=self._takes_parts(source, template),
+            ending=cut,
+        )
         for name, value in (("tools", tools), ("documents", documents)):
             check_depth(value, name)
         context = {
@@ -145,7 +150,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             "continue_final_message": continue_final_message,
         }
-        output = self._run(self._template(source, is_from_request=is_from_request), context)
+        output = self._run(template, context)
         if cut:
             place = output.find(cut)
             if place < 0:
@@ -191,6 +196,25 @@ class ChatTemplate:
             with self._lock:
                 self._compiled[source] = template
         return template
+
+    def _takes_parts(self, source: str, template: Any) -> bool:
+        """Whether the template prints contents only as lists of parts, found out by trying both once."""
+        known = self._parts_by_source.get(source)
+        if known is None:
+            known = not self._prints(template, _PROBE) and self._prints(template, [{"type": "text", "text": _PROBE}])
+            if source in self._compiled:
+                self._parts_by_source[source] = known
+        return known
+
+    def _prints(self, template: Any, content: Any) -> bool:
+        messages = [{"role": "user", "content": content}]
+        context = {**self._special_tokens, "messages": messages, "tools": None, "documents": None}
+        try:
+            return _PROBE in self._run(template, {**context, "add_generation_prompt": True})
+        except TemplateBudgetError:
+            raise
+        except RequestError:
+            return False
 
     def _run(self, template: Any, context: dict[str, Any]) -> str:
         from octavo.engine.text.sandbox import run_template

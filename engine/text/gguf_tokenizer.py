@@ -19,6 +19,7 @@ import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
@@ -82,14 +83,9 @@ def build_gguf_tokenizer(metadata: Mapping[str, Any]) -> BuiltTokenizer:
 
 def _build(metadata: Mapping[str, Any]) -> BuiltTokenizer:
     reader = _Reader(metadata)
-    if reader.model not in _BUILDERS:
-        raise ModelError(
-            f"tokenizer.ggml.model is {reader.model!r}; known are {', '.join(_BUILDERS)}; "
-            "use a model folder with its tokenizer.json instead"
-        )
-    rust = _BUILDERS[reader.model](reader)
-    reader.add_tokens(rust)
-    reader.add_post_processor(rust)
+    rust = reader.original()
+    if rust is None:
+        rust = _convert(reader)
     return BuiltTokenizer(
         rust=rust,
         num_tokens=len(reader.tokens),
@@ -99,6 +95,18 @@ def _build(metadata: Mapping[str, Any]) -> BuiltTokenizer:
         unk_id=reader.token_id("unknown"),
         chat_templates=reader.chat_templates(),
     )
+
+
+def _convert(reader: _Reader) -> RustTokenizer:
+    if reader.model not in _BUILDERS:
+        raise ModelError(
+            f"tokenizer.ggml.model is {reader.model!r}; known are {', '.join(_BUILDERS)}; "
+            "use a model folder with its tokenizer.json instead"
+        )
+    rust = _BUILDERS[reader.model](reader)
+    reader.add_tokens(rust)
+    reader.add_post_processor(rust)
+    return rust
 
 
 class _Reader:
@@ -119,13 +127,36 @@ class _Reader:
             )
         self.marked = [index for index, kind in enumerate(self.types) if kind != NORMAL]
         self.pre = str(metadata.get("tokenizer.ggml.pre") or "default")
-        is_byte_level = self.model == "gpt2" and self.pre not in _RAW_BPE
-        self.family = self._family() if is_byte_level else PreTokenizer()
         self.bos_id = self.token_id("bos")
         if self.bos_id is None and self.model == "bert":
             self.bos_id = self.token_id("cls")
 
-    def _family(self) -> PreTokenizer:
+    def original(self) -> RustTokenizer | None:
+        """The whole `tokenizer.json` that some writers embed, if it fits the token list; it needs no conversion."""
+        text = self.metadata.get("tokenizer.huggingface.json")
+        if not isinstance(text, str):
+            return None
+        from tokenizers import Tokenizer
+
+        try:
+            rust = Tokenizer.from_str(text)
+        except Exception as error:
+            log.warning(
+                "the GGUF file's tokenizer.huggingface.json is not readable (%s); converting the token list", error
+            )
+            return None
+        sample = range(0, len(self.tokens), max(1, len(self.tokens) // 64))
+        is_same = self.model == "bert" or all(rust.id_to_token(i) == self.tokens[i] for i in sample)
+        if not is_same or rust.get_vocab_size() > len(self.tokens):
+            log.warning("the GGUF file's tokenizer.huggingface.json does not fit its token list; converting the list")
+            return None
+        return rust
+
+    @cached_property
+    def family(self) -> PreTokenizer:
+        """The pre-tokenizer family; only byte-level files name one."""
+        if self.model != "gpt2" or self.pre in _RAW_BPE:
+            return PreTokenizer()
         if self.pre == "default":
             log.warning(
                 "the GGUF file names no pre-tokenizer (tokenizer.ggml.pre); token ids may differ from the original"

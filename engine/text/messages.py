@@ -24,14 +24,26 @@ MAX_MESSAGES = 10_000
 _MAX_DEPTH = 64
 
 
-def normalize_messages(messages: Any, *, knows_developer: bool = True) -> list[dict[str, Any]]:
-    """Checked, completed and marked copies. `knows_developer`: the template has a developer role; else it becomes
-    system."""
+def normalize_messages(
+    messages: Any, *, knows_developer: bool = True, as_parts: bool = False, ending: str = ""
+) -> list[dict[str, Any]]:
+    """Checked, completed and marked copies.
+
+    `knows_developer`: the template has a developer role; else it becomes system. `as_parts`: the template reads
+    contents as lists of text parts, not as strings. `ending` is put behind the last message's content.
+    """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)) or not messages:
         raise RequestError("messages must be a list with at least one message", param="messages")
     if len(messages) > MAX_MESSAGES:
         raise RequestError(f"{len(messages)} messages; at most {MAX_MESSAGES} are allowed", param="messages")
-    return [_normalize(message, place, knows_developer) for place, message in enumerate(messages)]
+    result = [_normalize(message, place, knows_developer) for place, message in enumerate(messages)]
+    if ending:
+        result[-1]["content"] = result[-1]["content"] + Marked(ending, Trust.USER)
+    if as_parts:
+        for message in result:
+            text = message["content"]
+            message["content"] = [{"type": "text", "text": text}] if text else []
+    return result
 
 
 def _normalize(message: Any, place: int, knows_developer: bool) -> dict[str, Any]:

@@ -102,10 +102,12 @@ class Budget:
             if isinstance(item, str):
                 total += len(item) + 2
             elif isinstance(item, Mapping):
+                self.step()
                 stack += item.keys()
                 stack += item.values()
                 total += 8 + 4 * len(item)
             elif isinstance(item, (list, tuple, set)):
+                self.step()
                 stack += item
                 total += 8 + 2 * len(item)
             else:

@@ -14,10 +14,8 @@ sequence shown as U+FFFD, so that it equals the joined output of the streaming d
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import RequestError
@@ -26,6 +24,8 @@ from octavo.engine.text.spans import Span, Trust
 from octavo.engine.text.token_bytes import PLAIN, SENTENCEPIECE, TokenSpelling
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tokenizers import Tokenizer as RustTokenizer
 
 # Scripts, marks, digits, spaces and code: any wrong normalizer or split changes some id here.
@@ -77,6 +77,8 @@ class Tokenizer:
     def from_file(cls, path: str | Path) -> Tokenizer:
         """From `tokenizer.json` or the folder that holds it; reads its companions (tokenizer_config.json and
         others)."""
+        from pathlib import Path
+
         from octavo.engine.text.json_tokenizer import load_json_tokenizer
 
         return load_json_tokenizer(Path(path))
@@ -228,6 +230,8 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """16 hex digits that change with any difference in ids on a fixed mixed-script text, or in the vocabulary's
         size."""
+        import hashlib
+
         ids = self.rust.encode(_FINGERPRINT_TEXT, add_special_tokens=False).ids
         text = f"{self.vocab_size}:{self._spelling.kind == PLAIN}:{','.join(map(str, ids))}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -208,10 +208,10 @@ BOMBS = [
 @pytest.mark.parametrize("source", BOMBS)
 def test_costly_template_is_cut_in_time_and_memory(source: str) -> None:
     template = ChatTemplate(source)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(RequestError) as error:
         template.render([{"role": "user", "content": "hi"}])
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert "\n" not in str(error.value)
     # A good request afterwards still gets its answer.
     assert spans_text(ChatTemplate("{{ messages[0].content }}").render([{"role": "user", "content": "hi"}])) == "hi"
@@ -289,6 +289,16 @@ def test_named_tool_template_is_used_with_tools() -> None:
     assert spans_text(template.render(messages)) == "D"
     assert spans_text(template.render(messages, tools=TOOLS)) == "T1"
     assert spans_text(template.render(messages, tools=[])) == "D"
+
+
+def test_template_that_reads_parts_gets_parts() -> None:
+    parts = "{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}"
+    template = ChatTemplate("{% for m in messages %}<{{ m.role }}>" + parts + "{% endfor %}")
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}]
+    spans = template.render(messages)
+    assert spans == [("<user>", Trust.TEMPLATE), ("a", Trust.USER), ("<assistant>", Trust.TEMPLATE), ("b", Trust.MODEL)]
+    cut = template.render(messages, add_generation_prompt=False, continue_final_message=True)
+    assert spans_text(cut) == "<user>a<assistant>b"
 
 
 def test_generation_tag_loop_controls_and_documents() -> None:

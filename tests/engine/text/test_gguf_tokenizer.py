@@ -154,6 +154,19 @@ def test_damaged_or_unknown_metadata_is_one_clear_error() -> None:
         assert word in str(error.value) and "\n" not in str(error.value)
 
 
+def test_embedded_original_is_used_if_it_fits_the_token_list(caplog: pytest.LogCaptureFixture) -> None:
+    original = train_byte_level("qwen2", ("<|end|>",))
+    metadata = {**as_gguf(original, "qwen2"), "tokenizer.ggml.pre": "surprise"}
+    metadata["tokenizer.huggingface.json"] = original.to_str()
+    rust = build_gguf_tokenizer(metadata).rust
+    assert [rust.encode(line).ids for line in LINES[:200]] == [original.encode(line).ids for line in LINES[:200]]
+    for wrong in (train_byte_level("gpt-2", ("<|end|>", "<|more|>")).to_str(), "{"):
+        caplog.clear()
+        converted = build_gguf_tokenizer({**as_gguf(original, "qwen2"), "tokenizer.huggingface.json": wrong}).rust
+        assert "converting" in caplog.text
+        assert converted.encode(LINES[0]).ids == original.encode(LINES[0]).ids
+
+
 def test_merges_follow_scores_and_skip_control_and_user_tokens() -> None:
     tokens = ["a", "b", "ab", "aba", "ba", "<s>", "<", "s>"]
     merges = merges_from_scores(tokens, [-9, -9, -2, -1, -3, 0, -9, -9], [1, 1, 1, 1, 1, 3, 1, 1])

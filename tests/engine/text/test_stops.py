@@ -90,7 +90,7 @@ def test_many_stops_cost_about_what_one_does() -> None:
     times = []
     for stops in (["stop000"], [f"stop{i:03}" for i in range(500)]):
         machine = StopMachine(stops)
-        start = time.perf_counter()
+        start = time.process_time()
         machine.push(text)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert times[1] < 5 * times[0] + 0.01

@@ -87,9 +87,9 @@ def test_lone_surrogates_from_json_do_not_crash() -> None:
 def test_long_text_is_not_encoded_to_its_end() -> None:
     tokenizer = chatml_tokenizer()
     text = "some words and more " * 50_000
-    start = time.perf_counter()
+    start = time.process_time()
     ids = tokenizer.encode(text, max_tokens=16)
-    assert time.perf_counter() - start < 0.05
+    assert time.process_time() - start < 0.05
     assert len(ids) > 16
     assert ids[:16] == tokenizer.encode(text[:4000])[:16]
     assert tokenizer.encode("short", max_tokens=16) == tokenizer.encode("short")
