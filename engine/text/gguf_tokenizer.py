@@ -16,41 +16,15 @@ Sources: the GGUF specification (ggml-org/ggml docs/gguf.md); SentencePiece's BP
 from __future__ import annotations
 
 import gc
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import ModelError
-from octavo.engine.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
+from octavo.engine.text.gguf_keys import BYTE, NORMAL, RAW_BPE, SPACE, TokenizerKeys
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
-
-log = logging.getLogger(__name__)
-
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-_SPACE = "\u2581"  # SentencePiece's visible space
-# Raw-UTF-8 BPE with SentencePiece spaces, stored as model "gpt2" with explicit merges.
-_RAW_BPE = frozenset({"gemma4", "granite-embed-multi-311m", "sarvam-moe"})
-# Byte-level models that end every text with a separator, as RoBERTa does.
-_WITH_SEPARATOR = frozenset({"jina-v1-en", "jina-v2-code", "roberta-bpe"})
-# Control tokens that mark the end of a turn in chat models; generation ends at any of them.
-_TURN_ENDS = frozenset(
-    {
-        "<|eot_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<end_of_turn>",
-        "<turn|>",
-        "<|endoftext|>",
-        "<|eom_id|>",
-        "<|end_of_text|>",
-    }
-    | {"<|return|>", "<|call|>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<EOT>", "<|END_OF_TURN_TOKEN|>", "</s>"}
-)
 
 
 @dataclass
@@ -82,7 +56,7 @@ def build_gguf_tokenizer(metadata: Mapping[str, Any]) -> BuiltTokenizer:
 
 
 def _build(metadata: Mapping[str, Any]) -> BuiltTokenizer:
-    reader = _Reader(metadata)
+    reader = TokenizerKeys(metadata)
     rust = reader.original()
     if rust is None:
         rust = _convert(reader)
@@ -97,7 +71,7 @@ def _build(metadata: Mapping[str, Any]) -> BuiltTokenizer:
     )
 
 
-def _convert(reader: _Reader) -> RustTokenizer:
+def _convert(reader: TokenizerKeys) -> RustTokenizer:
     if reader.model not in _BUILDERS:
         raise ModelError(
             f"tokenizer.ggml.model is {reader.model!r}; known are {', '.join(_BUILDERS)}; "
@@ -109,186 +83,10 @@ def _convert(reader: _Reader) -> RustTokenizer:
     return rust
 
 
-class _Reader:
-    """The tokenizer keys of one file, checked."""
-
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
-        self.metadata = metadata
-        self.model = str(metadata.get("tokenizer.ggml.model", ""))
-        if "tokenizer.ggml.tokens" not in metadata:
-            raise ModelError(
-                "this GGUF file has no tokenizer (no tokenizer.ggml.tokens); give a file or folder that has one"
-            )
-        self.tokens: list[str] = self.array("tokens")
-        self.types: list[int] = self.array("token_type") or [NORMAL] * len(self.tokens)
-        if len(self.types) != len(self.tokens):
-            raise ModelError(
-                f"tokenizer.ggml.token_type has {len(self.types)} entries for {len(self.tokens)} tokens; damaged file"
-            )
-        self.marked = [index for index, kind in enumerate(self.types) if kind != NORMAL]
-        self.pre = str(metadata.get("tokenizer.ggml.pre") or "default")
-        self.bos_id = self.token_id("bos")
-        if self.bos_id is None and self.model == "bert":
-            self.bos_id = self.token_id("cls")
-
-    def original(self) -> RustTokenizer | None:
-        """The whole `tokenizer.json` that some writers embed, if it fits the token list; it needs no conversion."""
-        text = self.metadata.get("tokenizer.huggingface.json")
-        if not isinstance(text, str):
-            return None
-        from tokenizers import Tokenizer
-
-        try:
-            rust = Tokenizer.from_str(text)
-        except Exception as error:
-            log.warning(
-                "the GGUF file's tokenizer.huggingface.json is not readable (%s); converting the token list", error
-            )
-            return None
-        sample = range(0, len(self.tokens), max(1, len(self.tokens) // 64))
-        is_same = self.model == "bert" or all(rust.id_to_token(i) == self.tokens[i] for i in sample)
-        if not is_same or rust.get_vocab_size() > len(self.tokens):
-            log.warning("the GGUF file's tokenizer.huggingface.json does not fit its token list; converting the list")
-            return None
-        return rust
-
-    @cached_property
-    def family(self) -> PreTokenizer:
-        """The pre-tokenizer family; only byte-level files name one."""
-        if self.model != "gpt2" or self.pre in _RAW_BPE:
-            return PreTokenizer()
-        if self.pre == "default":
-            log.warning(
-                "the GGUF file names no pre-tokenizer (tokenizer.ggml.pre); token ids may differ from the original"
-            )
-        family = PRE_TOKENIZERS.get(self.pre)
-        if family is None:
-            raise ModelError(
-                f"tokenizer.ggml.pre is {self.pre!r}, which is not known; known are "
-                f"{', '.join(sorted(PRE_TOKENIZERS))}; "
-                "use a model folder with its tokenizer.json instead"
-            )
-        return family
-
-    def array(self, name: str) -> list[Any]:
-        value = self.metadata.get(f"tokenizer.ggml.{name}")
-        if value is None:
-            return []
-        if isinstance(value, list):
-            return value
-        return cast("list[Any]", value.tolist() if hasattr(value, "tolist") else list(value))
-
-    def flag(self, name: str, default: bool) -> bool:
-        return bool(self.metadata.get(f"tokenizer.ggml.{name}", default))
-
-    def token_id(self, name: str) -> int | None:
-        value = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
-        if value is None or not 0 <= int(value) < len(self.tokens):
-            return None  # writers store -1 or 2^32 - 1 for "none"
-        return int(value)
-
-    def separator_id(self) -> int | None:
-        for name in ("seperator", "separator", "eos"):  # the first spelling is the specification's
-            found = self.token_id(name)
-            if found is not None:
-                return found
-        return None
-
-    def affixes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Ids before and after a text, from the add_bos, add_eos and add_sep flags and each kind's default."""
-        is_bert, is_llama = self.model == "bert", self.model == "llama"
-        prefix = self.bos_id if self.flag("add_bos_token", is_bert or is_llama or self.family.add_bos) else None
-        suffix = None
-        if self.flag("add_sep_token", is_bert or self.pre in _WITH_SEPARATOR):
-            suffix = self.separator_id()
-        elif self.flag("add_eos_token", self.model == "t5"):
-            suffix = self.token_id("eos")
-        return tuple(i for i in (prefix,) if i is not None), tuple(i for i in (suffix,) if i is not None)
-
-    def add_post_processor(self, rust: RustTokenizer) -> None:
-        """Have the tokenizer put those ids around a text, and BERT's separator between two texts."""
-        from tokenizers import processors
-
-        prefix, suffix = self.affixes()
-        if not prefix and not suffix:
-            return
-        # Names instead of spellings, so that no spelling can upset the template's little language.
-        names = {index: f"S{index}" for index in (*prefix, *suffix)}
-        before, after = [f"{names[i]}:0" for i in prefix], [f"{names[i]}:0" for i in suffix]
-        second = "1" if self.model == "bert" else "0"
-        rust.post_processor = processors.TemplateProcessing(
-            single=[*before, "$A:0", *after],
-            pair=[*before, "$A:0", *after, f"$B:{second}", *(f"{names[i]}:{second}" for i in suffix)],
-            special_tokens=[{"id": name, "ids": [i], "tokens": [self.tokens[i]]} for i, name in names.items()],
-        )
-
-    def eos_ids(self) -> tuple[int, ...]:
-        """The declared end tokens, then every control token that ends a turn by its well-known spelling."""
-        declared = [self.token_id(name) for name in ("eos", "eot", "eom")]
-        known = [
-            i for i in self.marked if self.types[i] == CONTROL and self.tokens[i] in _TURN_ENDS and i != self.bos_id
-        ]
-        return tuple(dict.fromkeys(i for i in [*declared, *known] if i is not None))
-
-    def chat_templates(self) -> dict[str, str]:
-        prefix = "tokenizer.chat_template"
-        found = {"default": str(self.metadata[prefix])} if self.metadata.get(prefix) else {}
-        for key, value in self.metadata.items():
-            if key.startswith(prefix + ".") and isinstance(value, str):
-                found[key[len(prefix) + 1 :]] = value
-        return found
-
-    def vocab(self) -> dict[str, int]:
-        vocab = dict(zip(self.tokens, range(len(self.tokens)), strict=True))
-        if len(vocab) != len(self.tokens):
-            # A later duplicate would take the earlier token's id; the first one keeps its spelling, as in the
-            # originals.
-            vocab = {}
-            for index, text in enumerate(self.tokens):
-                name = text if text not in vocab else f"{text}\ufffe{index}"
-                vocab[name] = index
-        return vocab
-
-    def merges(self) -> list[tuple[str, str]]:
-        """The merge list as pairs. A space inside a piece never occurs: byte-level pieces spell it as another
-        letter."""
-        lines = self.array("merges")
-        if not lines:
-            raise ModelError(
-                f"tokenizer.ggml.model is {self.model!r} but there is no tokenizer.ggml.merges; the file is damaged"
-            )
-        # One split of everything is three times as fast as one per line; lines with more or fewer spaces go the slow way.
-        halves = "\n".join(lines).replace(" ", "\n").split("\n")
-        if len(halves) == 2 * len(lines) and len(lines) == sum(map(str.count, lines, repeat(" "))):
-            return list(zip(halves[::2], halves[1::2], strict=True))
-        pairs = list(map(str.split, lines, repeat(" "), repeat(1)))
-        return cast("list[tuple[str, str]]", list(map(tuple, pairs)))
-
-    def unk_token(self) -> str | None:
-        index = self.token_id("unknown")
-        return None if index is None else self.tokens[index]
-
-    def add_tokens(self, rust: RustTokenizer) -> None:
-        """Make control tokens special and user-defined tokens plain added tokens, in id order."""
-        from tokenizers import AddedToken
-
-        special, plain = [], []
-        for index in self.marked:
-            text, kind = self.tokens[index], self.types[index]
-            if not text:
-                continue
-            if kind == CONTROL or (kind == UNKNOWN and self.model != "gpt2"):
-                special.append(AddedToken(text, special=True, normalized=False))
-            elif kind == USER_DEFINED:
-                plain.append(AddedToken(text, special=False, normalized=False))
-        rust.add_special_tokens(special)
-        rust.add_tokens(plain)
-
-
-def _build_gpt2(reader: _Reader) -> RustTokenizer:
+def _build_gpt2(reader: TokenizerKeys) -> RustTokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
-    if reader.pre in _RAW_BPE:
+    if reader.pre in RAW_BPE:
         return _sentencepiece_bpe(
             reader, reader.vocab(), reader.merges(), has_prefix=reader.flag("add_space_prefix", False)
         )
@@ -308,7 +106,7 @@ def _build_gpt2(reader: _Reader) -> RustTokenizer:
     return rust
 
 
-def _build_llama(reader: _Reader) -> RustTokenizer:
+def _build_llama(reader: TokenizerKeys) -> RustTokenizer:
     vocab = reader.vocab()
     lines = reader.array("merges")
     merges = reader.merges() if lines else merges_from_scores(reader.tokens, reader.array("scores"), reader.types)
@@ -316,7 +114,7 @@ def _build_llama(reader: _Reader) -> RustTokenizer:
 
 
 def _sentencepiece_bpe(
-    reader: _Reader, vocab: dict[str, int], merges: list[tuple[str, str]], *, has_prefix: bool
+    reader: TokenizerKeys, vocab: dict[str, int], merges: list[tuple[str, str]], *, has_prefix: bool
 ) -> RustTokenizer:
     from tokenizers import Tokenizer, models, normalizers
 
@@ -324,9 +122,9 @@ def _sentencepiece_bpe(
     rust = Tokenizer(
         models.BPE(vocab=vocab, merges=merges, unk_token=reader.unk_token(), fuse_unk=True, byte_fallback=has_bytes)
     )
-    spaces: list[Any] = [normalizers.Replace(" ", _SPACE)]
+    spaces: list[Any] = [normalizers.Replace(" ", SPACE)]
     if has_prefix:
-        spaces.insert(0, normalizers.Prepend(_SPACE))
+        spaces.insert(0, normalizers.Prepend(SPACE))
     rust.normalizer = normalizers.Sequence(spaces)
     rust.decoder = _space_decoder(has_prefix)
     return rust
@@ -335,7 +133,7 @@ def _sentencepiece_bpe(
 def _space_decoder(has_prefix: bool) -> Any:
     from tokenizers import decoders
 
-    steps: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    steps: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if has_prefix:
         steps.append(decoders.Strip(content=" ", left=1))
     return decoders.Sequence(steps)
@@ -364,14 +162,14 @@ def merges_from_scores(tokens: Sequence[str], scores: Sequence[float], types: Se
     return merges
 
 
-def _build_bert(reader: _Reader) -> RustTokenizer:
+def _build_bert(reader: TokenizerKeys) -> RustTokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     # GGUF marks the start of words instead of their continuation.
     vocab: dict[str, int] = {}
     for index, (text, kind) in enumerate(zip(reader.tokens, reader.types, strict=True)):
         if kind == NORMAL and not (text.startswith("[") and text.endswith("]")):
-            text = text[1:] if text.startswith(_SPACE) else "##" + text
+            text = text[1:] if text.startswith(SPACE) else "##" + text
         vocab.setdefault(text, index)
     is_lower = reader.flag("normalizer.lowercase", all(text == text.lower() for text in vocab if text[:1] != "["))
     unk = reader.unk_token() or "[UNK]"
@@ -384,7 +182,7 @@ def _build_bert(reader: _Reader) -> RustTokenizer:
     return rust
 
 
-def _build_t5(reader: _Reader) -> RustTokenizer:
+def _build_t5(reader: TokenizerKeys) -> RustTokenizer:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     scores = reader.array("scores")
@@ -402,19 +200,19 @@ def _build_t5(reader: _Reader) -> RustTokenizer:
     has_prefix = reader.flag("add_space_prefix", True)
     scheme = "always" if has_prefix else "never"
     if reader.flag("remove_extra_whitespaces", False):
-        steps += [normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), _SPACE)]
+        steps += [normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), SPACE)]
     elif has_prefix:
         # `Metaspace` puts no space before a text that begins with one; SentencePiece does.
-        steps += [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
+        steps += [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
         scheme = "never"
     if steps:
         rust.normalizer = normalizers.Sequence(steps)
-    rust.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
+    rust.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme)
     rust.decoder = _space_decoder(has_prefix)
     return rust
 
 
-_BUILDERS: dict[str, Callable[[_Reader], RustTokenizer]] = {
+_BUILDERS: dict[str, Callable[[TokenizerKeys], RustTokenizer]] = {
     "gpt2": _build_gpt2,
     "llama": _build_llama,
     "bert": _build_bert,
