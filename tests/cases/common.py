@@ -24,7 +24,7 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
 ROWS = (1, 2, 7, 16, 33)
-FLOAT32_TOLERANCE = 4e-6
+FLOAT32_TOLERANCE = 1e-6
 FLOAT_FORMATS = ("f32", "f16", "bf16")
 GROUP_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 K_FORMATS = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k")

@@ -11,7 +11,7 @@ from tests.cases.common import F32, F64, batch_of, bf16, int8_rows, normal, num_
 from octavo.platforms.types import KVSpec
 
 #: weights are rounded to bfloat16 (half a unit of 8 bits) where KV is bf16 or int8
-TOLERANCE = {"f32": 8e-6, "f16": 8e-6, "bf16": 6e-3, "int8": 6e-3}
+TOLERANCE = {"f32": 2e-6, "f16": 2e-6, "bf16": 6e-3, "int8": 6e-3}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.cases.common import F32, F64, batch_of, normal
+from tests.cases.common import F32, F64, FLOAT32_TOLERANCE, batch_of, normal
 
 from octavo.platforms.rope import frequencies
 from octavo.platforms.types import Rope
@@ -22,7 +22,7 @@ class Case:
     is_interleaved: bool = False
     past: int = 0
     factor: float = 1.0
-    tolerance: float = 4e-6
+    tolerance: float = FLOAT32_TOLERANCE
 
 
 CASES = (

@@ -18,7 +18,7 @@ class Case:
     lengths: tuple[int, ...]
     window: int = 0
     has_alibi: bool = False
-    tolerance: float = 8e-6
+    tolerance: float = 2e-6
 
 
 CASES = (
