@@ -8,6 +8,9 @@ al. 2022), min-p (Nguyen et al. 2024).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,11 +25,23 @@ SURPRISE_MAX = np.float32(64)
 Ids = NDArray[np.int32]
 U64 = NDArray[np.uint64]
 Keep = NDArray[np.bool_]
+FLOAT_PARAMETERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "presence",
+    "frequency",
+    "repetition",
+    "bias_values",
+)
 LARGEST = np.float32(np.finfo(np.float32).max)
 
 
 def sample(logits: F32, batch: SampleBatch) -> SampleResult:
     """One token id per row of `logits` [R, vocab]; -1 where no token is allowed."""
+    flushed: dict[str, Any] = {name: flush(getattr(batch, name)) for name in FLOAT_PARAMETERS}
+    batch = replace(batch, **flushed)
     num_rows = logits.shape[0]
     best = max(int(batch.num_logprobs.max(initial=-1)), 0)
     result = SampleResult(
@@ -40,9 +55,8 @@ def sample(logits: F32, batch: SampleBatch) -> SampleResult:
         raw, exists = clean(logits[r])
         x, keep = penalized(raw, exists, batch, r)
         y = x
-        temperature = flush(batch.temperature[r : r + 1])
-        if temperature[0] > 0:
-            y = bounded(div(x, temperature))
+        if batch.temperature[r] > 0:
+            y = bounded(div(x, batch.temperature[r]))
             keep = filtered(y, keep, batch, r)
             token = draw(y, keep, batch, r)
         else:

@@ -15,6 +15,7 @@ class Case:
     width: int
     scale_a: float = 1.0
     scale_b: float = 1.0
+    magnitude: float = 1.0
     tolerance: float = FLOAT32_TOLERANCE
 
 
@@ -24,11 +25,13 @@ CASES = (
     Case("scaled_a", 2, 576, scale_a=0.22),
     Case("scaled_b", 16, 17, scale_b=-3.3),
     Case("both", 33, 64, 0.1, 1.7),
+    Case("denormal", 5, 64, magnitude=1e-38, tolerance=0.5),
 )
 
 
 def inputs(case: Case) -> tuple[F32, F32]:
-    return normal(case.name + "a", case.rows, case.width), normal(case.name + "b", case.rows, case.width)
+    a, b = (normal(case.name + part, case.rows, case.width, scale=case.magnitude) for part in "ab")
+    return a, b
 
 
 def run(cell: Any, case: Case) -> F32:

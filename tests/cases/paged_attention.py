@@ -27,6 +27,7 @@ class Case:
     has_sinks: bool = False
     has_alibi: bool = False
     spread: float = 1.0  # of the queries: large ones make the softmax sharp
+    kv_scale: float = 1.0
 
     @property
     def tolerance(self) -> float:
@@ -58,6 +59,7 @@ CASES = (
     *(Case(f"{d}_softcap", d, 2, 1, 32, ((90, 3),), softcap=5.0, spread=6.0) for d in ("f32", "bf16", "int8")),
     *(Case(f"{d}_sinks", d, 4, 2, 32, ((90, 3), (600, 1)), has_sinks=True) for d in ("f32", "bf16")),
     *(Case(f"{d}_alibi", d, 4, 2, 32, ((90, 3), (600, 1)), has_alibi=True) for d in ("f32", "bf16")),
+    Case("int8_denormal", "int8", 2, 1, 32, ((40, 2),), kv_scale=1e-36),
     Case("all_extras", "int8", 4, 2, 32, ((520, 3),), window=64, softcap=4.0, has_sinks=True, has_alibi=True),
 )
 
@@ -68,8 +70,8 @@ def inputs(case: Case) -> dict[str, F32]:
     width = case.kv_heads * case.head_dim
     return {
         "q": normal(case.name + "q", new, case.heads * case.head_dim, scale=case.spread),
-        "k": normal(case.name + "k", total, width),
-        "v": normal(case.name + "v", total, width),
+        "k": normal(case.name + "k", total, width, scale=case.kv_scale),
+        "v": normal(case.name + "v", total, width, scale=case.kv_scale),
         "sinks": normal(case.name + "sinks", case.heads),
         "alibi": (2.0 ** -np.arange(1, case.heads + 1)).astype(np.float32),
     }
