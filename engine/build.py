@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +27,13 @@ from octavo.engine.runner import Runner
 from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import NUMERICS_VERSION
-from octavo.platforms.platform import Capacity
+from octavo.platforms.platform import CacheHome, Capacity
 from octavo.platforms.registry import choose_platform
 from octavo.platforms.types import KVDtype, KVSpec
 
 log = logging.getLogger("octavo.engine")
 MAX_LOGITS_BYTES = 64 << 20
+PACKED_CACHE_MIN_BYTES = 256 << 20  # below, packing takes no longer than mapping
 
 
 class Phases:
@@ -66,7 +68,7 @@ def build_core(config: EngineConfig) -> EngineCore:
     source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
     files = open_model(source.path, needs_tokenizer=False)
     phases.mark("open")
-    weights = platform.weights()
+    weights = platform.weights(packed_home(config, files, cache_dir))
     decoder = load_model(
         files.checkpoint,
         weights,
@@ -129,7 +131,20 @@ def build_core(config: EngineConfig) -> EngineCore:
     core = EngineCore(Runner(executable, spec, capacity, decoder.spec.vocab), scheduler, info)
     prove(core)
     phases.mark("first_token")
+    threading.Thread(target=weights.save, name="octavo-packed-cache", daemon=True).start()
     return core
+
+
+def packed_home(config: EngineConfig, files: ModelFiles, cache_dir: Path) -> CacheHome | None:
+    """Where packed weights are kept, by the files' identity; ConfigError for an unknown setting."""
+    if config.packed_cache not in ("auto", "on", "off"):
+        raise ConfigError(f"packed_cache={config.packed_cache}: allowed are auto, on, off")
+    if config.packed_cache == "off":
+        return None
+    origin = f"{Path(files.path).resolve()} expand={config.expand_weights}".encode()
+    identity = repr(files.checkpoint.stat_key()).encode()
+    min_bytes = PACKED_CACHE_MIN_BYTES if config.packed_cache == "auto" else 0
+    return CacheHome(cache_dir / "packed", origin, identity, min_bytes)
 
 
 def prove(core: EngineCore) -> None:

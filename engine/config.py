@@ -91,5 +91,6 @@ class EngineConfig:
     policy: str = "fcfs"
     is_offline: bool = False
     cache_dir: Path | None = None
+    packed_cache: str = "auto"  # keep packed weights on disk: auto (models worth it), on, off
     expand_weights: bool = False  # expand every weight to float32 (parity runs)
     seed: int = 0

@@ -41,6 +41,10 @@ class Weights(Protocol):
         """A float32 vector [n] (norm weights, biases): widened exactly, then `add` is added in float32 (Gemma stores w - 1)."""
         ...
 
+    def save(self) -> None:
+        """Keeps on disk what had to be packed, where a cache was given; slow, so called off the start path."""
+        ...
+
 
 class Ops(Protocol):
     """About thirty ops in six groups; the ones served today are here, each later one enters with its reference first."""

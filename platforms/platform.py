@@ -7,6 +7,7 @@ The engine never asks which platform runs. It asks for sizes, hands over weights
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +26,16 @@ class Capacity:
     max_logits: int  # rows of one `head` call; more rows are served by more calls
     max_len: int  # positions of one sequence
     num_pages: int  # page 0 is the null page
+
+
+@dataclass(frozen=True)
+class CacheHome:
+    """Where a platform may keep its own form of a model's weights. `origin` names the model, `identity` its exact bytes."""
+
+    folder: Path
+    origin: bytes
+    identity: bytes
+    min_bytes: int = 0  # smaller models are packed faster than they are mapped
 
 
 class Model(Protocol):
@@ -66,7 +77,7 @@ class Platform(Protocol):
     block_tokens: int
     num_threads: int
 
-    def weights(self) -> Weights: ...
+    def weights(self, cache: CacheHome | None = None) -> Weights: ...
     def page_bytes(self, spec: KVSpec) -> int: ...
     def scratch_bytes(self, model: Model, spec: KVSpec, capacity: Capacity) -> int: ...
     def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> Executable: ...

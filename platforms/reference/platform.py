@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.ops import Ops
-from octavo.platforms.platform import Capacity, Model
+from octavo.platforms.platform import CacheHome, Capacity, Model
 from octavo.platforms.reference.f32 import F32
 from octavo.platforms.reference.kv import PagePool, page_bytes
 from octavo.platforms.reference.ops import ReferenceOps
@@ -117,7 +117,8 @@ class ReferencePlatform:
     block_tokens = 32
     num_threads = 1
 
-    def weights(self) -> ReferenceWeights:
+    def weights(self, cache: CacheHome | None = None) -> ReferenceWeights:
+        del cache  # nothing is packed
         return ReferenceWeights()
 
     def page_bytes(self, spec: KVSpec) -> int:

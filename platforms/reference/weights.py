@@ -48,6 +48,9 @@ class ReferenceEmbedding:
 class ReferenceWeights:
     """Implements `octavo.platforms.ops.Weights`."""
 
+    def save(self) -> None:
+        """Nothing to keep: weights are not packed."""
+
     def linear(
         self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
     ) -> ReferenceLinear:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
 from octavo.platforms.ops import Ops
-from octavo.platforms.platform import Capacity, Model
+from octavo.platforms.platform import CacheHome, Capacity, Model
 from octavo.platforms.types import Batch, KVSpec, Variant
 from octavo.platforms.x86.executable import X86Executable
 from octavo.platforms.x86.native import Native, load
+from octavo.platforms.x86.packed_cache import PackedCache
 from octavo.platforms.x86.recorder import Recorded, Recorder, Symbol, page_bytes
 from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Weights
@@ -30,6 +32,7 @@ class X86Platform:
         self.native = Native(load(module), isa)
         self.num_threads = num_threads
         self.levels = self.native.runnable_levels()
+        self._last: tuple[tuple[object, ...], tuple[Recorded, RopeTables]] | None = None
 
     @cached_property
     def team(self) -> Any:
@@ -37,8 +40,11 @@ class X86Platform:
         spin = SPIN_PAUSES if self.num_threads <= processors else SPIN_OVERSUBSCRIBED
         return self.native.module.Team(self.num_threads, spin)
 
-    def weights(self) -> X86Weights:
-        return X86Weights(self.native, self.team)
+    def weights(self, cache: CacheHome | None = None) -> X86Weights:
+        packed = None
+        if cache is not None:
+            packed = PackedCache(cache.folder, cache.origin, cache.identity, cache.min_bytes)
+        return X86Weights(self.native, self.team, packed)
 
     def page_bytes(self, spec: KVSpec) -> int:
         return page_bytes(spec)
@@ -49,6 +55,7 @@ class X86Platform:
 
     def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> X86Executable:
         recorded, rope = self._record(model, spec, capacity)
+        self._last = None  # an executable owns its program
         pool = self.native.module.Arena(capacity.num_pages * page_bytes(spec))
         return X86Executable(self.native, self.team, recorded, rope, pool, page_bytes(spec), capacity.max_logits)
 
@@ -56,7 +63,13 @@ class X86Platform:
         return self.native.variants()
 
     def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Recorded, RopeTables]:
+        """The model's program at this capacity; pages do not matter to it, so planning and building share one."""
+        key = (id(model), spec, replace(capacity, num_pages=0))
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
         rope = RopeTables(self.native, capacity.max_len)
         recorder = Recorder(self.native, capacity, spec, rope)
         output = model.forward(cast(Ops, recorder), cast(Batch, None))
-        return recorder.finish(cast(Symbol, output)), rope
+        made = recorder.finish(cast(Symbol, output)), rope
+        self._last = (key, made)
+        return made

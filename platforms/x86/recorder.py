@@ -173,7 +173,7 @@ class Recorder:
             x=self._at(x) if direct else Ref(prepared.q), ldx=x.stride if direct else prepared.stride,
             scales=Ref(prepared.scales) if prepared.scales >= 0 else 0,
             sums=Ref(prepared.sums) if prepared.sums >= 0 else 0, lds=prepared.scale_stride,
-            weight=weight.memory.address, n=weight.num_out, k=weight.num_in, bias=weight.bias_address,
+            weight=weight.address, n=weight.num_out, k=weight.num_in, bias=weight.bias_address,
             gate=0 if gate is None else self._at(gate), ldgate=0 if gate is None else gate.stride,
             residual=0 if residual is None else self._at(residual), ldres=0 if residual is None else residual.stride,
             scale=scale, activation=ACTIVATIONS[activation], flags=weight.packed.flags,

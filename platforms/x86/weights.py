@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms.types import RawTensor
 from octavo.platforms.x86.native import Native
+from octavo.platforms.x86.packed_cache import PackedCache
 
 HAS_MIN = 1
 ZERO8 = 2
@@ -54,13 +55,14 @@ PACKED: dict[str, PackedFormat] = {
 
 @dataclass(frozen=True)
 class X86Linear:
-    """A packed linear weight; `memory` and `bias` keep their bytes alive."""
+    """A packed linear weight at `address`; `held` and `bias` keep the bytes alive."""
 
     format: str
     num_out: int
     num_in: int
     packed: PackedFormat
-    memory: Any
+    address: int
+    held: Any
     bias: NDArray[np.float32] | None = None
 
     @property
@@ -85,6 +87,7 @@ class X86Weights:
 
     native: Native
     team: Any
+    cache: PackedCache | None = None
     packed_bytes: int = 0
     formats: set[str] = field(default_factory=set)
 
@@ -103,31 +106,22 @@ class X86Weights:
         num_out = sum(outs)
         panels = -(-num_out // 16)
         records = -(-num_in // form.record_inputs)
-        memory = self.native.module.Arena(panels * records * form.record_bytes)
-        program = self.native.module.Program()
-        first_row = 0
-        for part, outputs in zip(parts, outs, strict=True):
-            name = self.native.table[f"pack_{part.format}"].many
-            fields = {
-                "source": part.data.ctypes.data,
-                "row_bytes": part.data.nbytes // part.shape[0],
-                "n": outputs,
-                "k": num_in,
-                "packed": memory.address,
-                "first_row": first_row,
-                "total_n": num_out,
-                "transposed": int(transpose),
-            }
-            program.add(name, name, 0, (3, outputs), fields)
-            first_row += outputs
-        run_alone(self.native, self.team, program)
-        self.packed_bytes += memory.bytes
+        num_bytes = panels * records * form.record_bytes
+        key = f"{form.kind}{'^T' if transpose else ''} " + " ".join(part.name for part in parts)
+        address, held = self._cached(key, num_bytes)
+        if held is None:
+            memory = self.native.module.Arena(num_bytes)
+            address, held = int(memory.address), memory
+            self._pack(parts, outs, num_in, num_out, address, transpose=transpose)
+            if self.cache is not None:
+                self.cache.put(key, np.frombuffer(memory, np.uint8))
+        self.packed_bytes += num_bytes
         self.formats.add(parts[0].format)
         biases = [] if bias is None else bias if isinstance(bias, list) else [bias]
         values = np.concatenate([self.vector(b) for b in biases]) if biases else None
         if values is not None and values.size != num_out:
             raise ModelError(f"{biases[0].name}: bias of {values.size} values for {num_out} outputs")
-        return X86Linear(parts[0].format, num_out, num_in, form, memory, values)
+        return X86Linear(parts[0].format, num_out, num_in, form, address, held, values)
 
     def embedding(self, table: RawTensor) -> X86Embedding:
         if f"embedding_{table.format}" not in self.native.table:
@@ -140,6 +134,38 @@ class X86Weights:
         if add:
             values += np.float32(add)
         return values
+
+    def save(self) -> None:
+        """Keeps what had to be packed on disk for the next load."""
+        if self.cache is not None:
+            self.cache.save()
+
+    def _cached(self, key: str, num_bytes: int) -> tuple[int, Any]:
+        """(address, holder) of a weight packed by an earlier load; (0, None) if there is none."""
+        found = self.cache.get(key, num_bytes) if self.cache is not None else None
+        return (0, None) if found is None else (found.ctypes.data, found)
+
+    def _pack(
+        self, parts: list[RawTensor], outs: list[int], num_in: int, num_out: int, address: int, *, transpose: bool
+    ) -> None:
+        """Packs the parts, one below the other, into the panels at `address`."""
+        program = self.native.module.Program()
+        first_row = 0
+        for part, outputs in zip(parts, outs, strict=True):
+            name = self.native.table[f"pack_{part.format}"].many
+            fields = {
+                "source": part.data.ctypes.data,
+                "row_bytes": part.data.nbytes // part.shape[0],
+                "n": outputs,
+                "k": num_in,
+                "packed": address,
+                "first_row": first_row,
+                "total_n": num_out,
+                "transposed": int(transpose),
+            }
+            program.add(name, name, 0, (3, outputs), fields)
+            first_row += outputs
+        run_alone(self.native, self.team, program)
 
     def _format(self, tensor: RawTensor) -> PackedFormat:
         form = PACKED.get(tensor.format)

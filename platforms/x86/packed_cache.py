@@ -1,0 +1,169 @@
+"""Packed weights on disk: what a load packed once, the next load maps.
+
+One file per model and packed layout, shared read-only by every process that serves it. The name says which checkpoint (by the
+identity of its files: device, inode, size, times) and which layout; the instruction set does not matter, because one layout
+serves every x86 level. Layout of a file, little-endian:
+
+    0      magic "OCTAVOPK", version u32, table bytes u32, payload end u64, table digest (BLAKE3, 32 bytes); 64 bytes in all
+    4096   payload: one weight after another, each 4 KiB-aligned
+    end    table: msgpack map, key -> (offset, bytes, digest of the payload, 16 bytes)
+
+A file is written under another name, synced, then renamed, so a torn one is never seen; a file that breaks the layout is a
+counted miss and is replaced. Payload digests are checked by `verify` (octavo doctor), not on the start path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import struct
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import blake3
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+log = logging.getLogger("octavo.platforms")
+MAGIC = b"OCTAVOPK"
+LAYOUT_VERSION = 1
+PAGE_BYTES = 4096
+_HEAD = struct.Struct("<8sIIQ32s8x")
+_MADV_POPULATE_READ = 22  # Linux 5.14; harmless to miss
+
+Table = dict[str, tuple[int, int, bytes]]
+
+
+@dataclass
+class PackedCache:
+    """The packed copy of one model in `folder`. `origin` names the model (its old copies are replaced), `identity` its bytes."""
+
+    folder: Path
+    origin: bytes
+    identity: bytes
+    min_bytes: int = 0
+    num_hits: int = 0
+    num_misses: int = 0
+    _map: mmap.mmap | None = None
+    _bytes: NDArray[np.uint8] | None = None
+    _table: Table = field(default_factory=dict)
+    _new: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._open()
+
+    @property
+    def path(self) -> Path:
+        """Where this model's packed copy lives."""
+        key = blake3.blake3(self.identity + LAYOUT_VERSION.to_bytes(4, "little")).hexdigest(16)
+        return self.folder / f"{self._stem}-{key}.packed"
+
+    @property
+    def _stem(self) -> str:
+        return blake3.blake3(self.origin).hexdigest(8)
+
+    def get(self, key: str, num_bytes: int) -> NDArray[np.uint8] | None:
+        """The packed bytes of a weight, mapped, or None."""
+        found = self._table.get(key)
+        if found is None or self._bytes is None or found[1] != num_bytes:
+            self.num_misses += 1
+            return None
+        self.num_hits += 1
+        return self._bytes[found[0] : found[0] + found[1]]
+
+    def put(self, key: str, packed: NDArray[np.uint8]) -> None:
+        """Remembers a weight that had to be packed, for `save`."""
+        self._new[key] = packed
+
+    def save(self) -> Path | None:
+        """Writes a new copy if anything was missing; None if there was nothing to do or no room. Slow: off the start path."""
+        new, self._new = self._new, {}
+        if not new or sum(packed.nbytes for packed in new.values()) < self.min_bytes:
+            return None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._write(new)
+        except OSError as error:
+            log.warning("packed weights were not kept: %s", error)
+            return None
+        for old in self.folder.glob(f"{self._stem}-*.packed"):
+            if old != self.path:
+                with contextlib.suppress(OSError):
+                    old.unlink()
+        return self.path
+
+    def verify(self) -> list[str]:
+        """Keys whose payload does not match its digest."""
+        held = self._bytes
+        if held is None:
+            return []
+        return [k for k, (at, size, digest) in self._table.items() if _digest(held[at : at + size]) != digest]
+
+    def _write(self, new: dict[str, NDArray[np.uint8]]) -> None:
+        table: Table = {}
+        handle, name = tempfile.mkstemp(prefix=".packing-", dir=self.folder)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                at = PAGE_BYTES
+                for key, packed in new.items():
+                    out.seek(at)
+                    out.write(packed.data)
+                    table[key] = (at, packed.nbytes, _digest(packed))
+                    at = -(-(at + packed.nbytes) // PAGE_BYTES) * PAGE_BYTES
+                text = msgspec.msgpack.encode(table)
+                out.seek(at)
+                out.write(text)
+                out.seek(0)
+                out.write(_HEAD.pack(MAGIC, LAYOUT_VERSION, len(text), at, blake3.blake3(text).digest()))
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(name, self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+    def _open(self) -> None:
+        try:
+            with open(self.path, "rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            return
+        table = _read_table(self._map)
+        if table is None:
+            log.warning("packed weights in %s are damaged; packing again", self.path.name)
+            self._map.close()
+            self._map = None
+            return
+        with contextlib.suppress(OSError):
+            self._map.madvise(_MADV_POPULATE_READ)
+        self._table = table
+        self._bytes = np.frombuffer(self._map, np.uint8)
+
+
+def _digest(packed: NDArray[np.uint8]) -> bytes:
+    return blake3.blake3(packed.data).digest(16)
+
+
+def _read_table(held: mmap.mmap) -> Table | None:
+    """The table of a mapped file, or None if anything about the file is not as it must be."""
+    size = len(held)
+    if size < PAGE_BYTES:
+        return None
+    magic, version, table_bytes, end, digest = _HEAD.unpack_from(held, 0)
+    if magic != MAGIC or version != LAYOUT_VERSION or end + table_bytes != size:
+        return None
+    text = held[end : end + table_bytes]
+    if blake3.blake3(text).digest() != digest:
+        return None
+    try:
+        table = msgspec.msgpack.decode(text, type=Table)
+    except msgspec.DecodeError:
+        return None
+    if any(at < PAGE_BYTES or at % PAGE_BYTES or length < 0 or at + length > end for at, length, _ in table.values()):
+        return None
+    return table

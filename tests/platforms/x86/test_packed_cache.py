@@ -1,0 +1,107 @@
+"""Packed weights on disk: hit after save, miss after any damage, old copies replaced, same tokens."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.engine import bits
+from tests.golden import tiny
+
+from octavo.engine.build import packed_home
+from octavo.engine.config import EngineConfig
+from octavo.engine.errors import ConfigError
+from octavo.engine.loading.config import open_model
+from octavo.platforms.x86.packed_cache import PackedCache
+
+WEIGHTS = {"a": np.arange(5000, dtype=np.uint16).view(np.uint8), "b": np.ones(3, np.uint8)}
+
+
+def saved(folder: Path, identity: bytes = b"one") -> Path:
+    cache = PackedCache(folder, b"model", identity)
+    for key, values in WEIGHTS.items():
+        assert cache.get(key, values.nbytes) is None
+        cache.put(key, values)
+    path = cache.save()
+    assert path is not None
+    return path
+
+
+def test_what_was_saved_is_found_and_verified(tmp_path: Path) -> None:
+    saved(tmp_path)
+    cache = PackedCache(tmp_path, b"model", b"one")
+    for key, values in WEIGHTS.items():
+        found = cache.get(key, values.nbytes)
+        assert found is not None and np.array_equal(found, values)
+    assert (cache.num_hits, cache.num_misses, cache.verify()) == (2, 0, [])
+    assert cache.save() is None
+    assert cache.get("a", 7) is None and cache.get("c", 3) is None
+
+
+def test_a_changed_checkpoint_misses_and_its_old_copy_is_removed(tmp_path: Path) -> None:
+    old = saved(tmp_path)
+    assert PackedCache(tmp_path, b"model", b"two").get("a", 10_000) is None
+    new = saved(tmp_path, b"two")
+    assert new.exists() and not old.exists()
+
+
+@pytest.mark.parametrize("place", [0, 9, 20, 40, -1])
+def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, place: int) -> None:
+    path = saved(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.write_bytes(data)
+    assert saved(tmp_path) == path
+    assert PackedCache(tmp_path, b"model", b"one").get("a", 10_000) is not None
+
+
+@pytest.mark.parametrize("size", [0, 10, 4095, 4096, 9000])
+def test_a_cut_file_is_a_miss(tmp_path: Path, size: int) -> None:
+    path = saved(tmp_path)
+    path.write_bytes(path.read_bytes()[:size])
+    assert PackedCache(tmp_path, b"model", b"one").get("a", 10_000) is None
+
+
+def test_damaged_payload_is_named_by_verify(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[4096 + 17] ^= 1
+    path.write_bytes(data)
+    assert PackedCache(tmp_path, b"model", b"one").verify() == ["a"]
+
+
+def test_a_folder_that_cannot_be_written_costs_only_a_warning(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    cache = PackedCache(blocked, b"model", b"one")
+    cache.put("a", WEIGHTS["a"])
+    assert cache.save() is None
+
+
+def test_a_model_served_from_packed_weights_gives_the_same_bits(tmp_path: Path) -> None:
+    model = bits.write_quantized("llama", "q4_1", tmp_path / "m.gguf")
+    options = {"packed_cache": "on", "cache_dir": tmp_path / "cache"}
+    prompts = bits.prompts([5, 40])
+    plain = bits.run(bits.make_core(model, packed_cache="off"), prompts)
+    files = open_model(model, needs_tokenizer=False)
+    home = packed_home(EngineConfig(str(model), packed_cache="on"), files, tmp_path / "cache")
+    assert home is not None
+    first = bits.run(bits.make_core(model, **options), prompts)
+    path = PackedCache(home.folder, home.origin, home.identity).path
+    deadline = time.monotonic() + 10
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert path.exists(), "the background save did not happen"
+    path.chmod(0o444)
+    stamp = path.stat().st_mtime_ns
+    second = bits.run(bits.make_core(model, **options), prompts)
+    assert path.stat().st_mtime_ns == stamp, "the copy was written again: it was not used"
+    assert plain.of(list(prompts)) == first.of(list(prompts)) == second.of(list(prompts))
+
+
+def test_an_unknown_setting_is_refused(tmp_path: Path) -> None:
+    files = open_model(tiny.write_safetensors("llama", tmp_path), needs_tokenizer=False)
+    with pytest.raises(ConfigError, match="auto, on, off"):
+        packed_home(EngineConfig(str(tmp_path), packed_cache="maybe"), files, tmp_path)
