@@ -80,14 +80,18 @@ def test_spelling_completed_by_the_templates_text_does_not_forge() -> None:
             assert tokenizer.decode(ids, skip_special=False) == spans_text(spans)
 
 
-def test_user_text_cannot_swallow_the_templates_token() -> None:
+@pytest.mark.parametrize("is_swallower_special", [True, False])
+def test_user_text_cannot_swallow_the_templates_token(is_swallower_special: bool) -> None:
     # "x<" is a token of its own: user text "x" before the template's "<end>" must not hide the template's token.
     rust = Rust(models.BPE(vocab={c: i for i, c in enumerate("xabend<>")}, merges=[]))
-    rust.add_special_tokens([AddedToken("<end>", special=True), AddedToken("x<", special=True)])
+    rust.add_special_tokens([AddedToken("<end>", special=True)])
+    rust.add_tokens([AddedToken("x<", special=is_swallower_special, normalized=False)])
     rust.decoder = decoders.Fuse()
-    guard = GuardedEncoder(rust, [rust.token_to_id("<end>"), rust.token_to_id("x<")])
+    end, swallower = rust.token_to_id("<end>"), rust.token_to_id("x<")
+    guard = GuardedEncoder(rust, [end, swallower] if is_swallower_special else [end])
+    assert end not in rust.encode("ax<end>").ids
     ids = guard.encode([("ax", Trust.USER), ("<end>", Trust.TEMPLATE)])
-    assert ids == [*(rust.token_to_id(c) for c in "ax"), rust.token_to_id("<end>")]
+    assert ids == [*(rust.token_to_id(c) for c in "ax"), end]
 
 
 def test_honest_spans_have_the_ids_of_the_whole_text() -> None:
