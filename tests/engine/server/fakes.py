@@ -126,7 +126,8 @@ class FakeEngine:
         prompt_lps = None
         if params.prompt_logprobs is not None:
             best = params.prompt_logprobs
-            prompt_lps = [None, *(fake_logprobs(token, best) for token in request.prompt[1:])]
+            nothing = TokenLogprobs(request.prompt[0], 0.0, 0, [], [])  # position 0 has none: an empty entry
+            prompt_lps = [nothing, *(fake_logprobs(token, best) for token in request.prompt[1:])]
         if limit == 0:
             yield RequestOutput(rid, [], "length", prompt_logprobs=prompt_lps)
             return
