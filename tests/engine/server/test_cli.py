@@ -26,6 +26,7 @@ from octavo.engine.loading.source import Source
 from octavo.engine.server.cli import COMMANDS, main
 from octavo.engine.server.commands import bench, doctor
 from octavo.engine.server.commands.options import sampling_params
+from octavo.engine.server.logs import LOG
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -63,6 +64,15 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("OCTAVO_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def restored_log() -> Iterator[None]:
+    """The log's handlers and level as they were before a command set them."""
+    handlers, level, propagates = LOG.handlers[:], LOG.level, LOG.propagate
+    yield
+    LOG.handlers[:], LOG.propagate = handlers, propagates
+    LOG.setLevel(level)
 
 
 def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
@@ -248,7 +258,7 @@ def test_sampling_defaults_stay_where_they_are_defined() -> None:
 
 
 def test_serve_says_when_it_is_ready_and_ends_at_a_signal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, restored_log: None
 ) -> None:
     engine = FakeEngine()
     child = SimpleNamespace(poll=lambda: 0)
