@@ -25,6 +25,7 @@ class Case:
 CASES = (
     *(Case(f"width_{n}", 3, n) for n in (1, 15, 16, 17, 64, 100, 576)),
     *(Case(f"rows_{n}", n, 32) for n in (2, 7, 33)),
+    Case("rows_33_wide", 33, 100),
     Case("heads", 5, 4 * 24, heads=4),
     Case("heads_odd", 2, 3 * 20, heads=3, eps=1e-6),
     Case("plain", 4, 40, is_weighted=False),

@@ -147,7 +147,7 @@ FAULTS: list[tuple[Patch, str, str]] = [
     (denormals_kept, "add", "denormal"),
     (denormals_kept, "linear", "f32_denormal"),
     (add_contracted, "add", "both"),
-    (norm_square_not_fused, "rms_norm", "rows_33"),
+    (norm_square_not_fused, "rms_norm", "rows_33_wide"),
     (eight_lanes, "rms_norm", "width_576"),
     (eight_lanes, "paged_attention", "f32_mixed"),
     (window_one_too_wide, "paged_attention", "f32_window_16"),
