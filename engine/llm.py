@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -62,8 +63,10 @@ class LLM:
         environment = read_environment()
         cache_dir = config.cache_dir or environment.cache
         source = resolve(model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
-        self.core: EngineCore = build_core(replace(config, model=str(source.path)))
-        self.text: ModelText = load_text(config.tokenizer or source.path)
+        with ThreadPoolExecutor(1) as beside:  # weights are packed without the GIL, so the tokenizer is built meanwhile
+            text = beside.submit(load_text, config.tokenizer or source.path)
+            self.core: EngineCore = build_core(replace(config, model=str(source.path)))
+            self.text: ModelText = text.result()
         self._ids = itertools.count()
 
     def generate(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None) -> list[Completion]:

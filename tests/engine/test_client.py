@@ -1,0 +1,176 @@
+"""`AsyncEngine` over a real engine process: answers, aborts, rejections, and every way an engine can end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.golden import tiny
+
+from octavo.engine.client import AsyncEngine
+from octavo.engine.config import EngineConfig
+from octavo.engine.errors import EngineDeadError, RequestError, TooLargeError
+from octavo.engine.messages import AddRequest, RequestOutput
+from octavo.engine.sampling_params import SamplingParams
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny llama."""
+    return tiny.write_safetensors("llama", tmp_path_factory.mktemp("client"))
+
+
+def config(model: Path) -> EngineConfig:
+    return EngineConfig(str(model), kv_bytes=4 << 20, max_batch_tokens=64, max_num_seqs=4, num_threads=1)
+
+
+def with_engine(model: Path, body: Callable[[AsyncEngine], Awaitable[None]]) -> None:
+    """Runs `body` with a started engine, which is closed afterwards."""
+
+    async def main() -> None:
+        engine = await AsyncEngine.start(config(model), deadline_s=60)
+        try:
+            await body(engine)
+        finally:
+            await engine.close()
+
+    asyncio.run(asyncio.wait_for(main(), 90))
+
+
+def request(name: str, num_prompt: int = 5, **params: object) -> AddRequest:
+    sampling = SamplingParams(**{"max_tokens": 8, "temperature": 0.0, "ignore_eos": True, **params})  # type: ignore[arg-type]
+    return AddRequest(name, [1 + i % 200 for i in range(num_prompt)], sampling)
+
+
+async def collect(outputs: AsyncIterator[RequestOutput]) -> tuple[list[int], str]:
+    tokens: list[int] = []
+    reason = ""
+    async for output in outputs:
+        tokens += output.tokens
+        reason = output.finish_reason
+    return tokens, reason
+
+
+async def idle(engine: AsyncEngine, deadline_s: float = 2.0) -> dict[str, float]:
+    """Stats once nothing runs any more."""
+    end = time.monotonic() + deadline_s
+    while True:
+        stats = await engine.stats()
+        if stats["num_requests_running"] + stats["num_requests_waiting"] == 0 or time.monotonic() > end:
+            return stats
+        await asyncio.sleep(0.005)
+
+
+def test_requests_at_once_get_the_answers_they_get_alone(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        alone = [await collect(engine.submit(request(f"a{n}", n))) for n in range(1, 7)]
+        together = await asyncio.gather(*(collect(engine.submit(request(f"b{n}", n))) for n in range(1, 7)))
+        assert alone == list(together)
+        assert all(len(tokens) == 8 and reason == "length" for tokens, reason in alone)
+
+    with_engine(model, body)
+
+
+def test_closing_an_answer_early_frees_its_blocks(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        async for _ in engine.submit(request("long", max_tokens=200)):
+            break
+        stats = await idle(engine)
+        assert stats["num_requests_running"] == stats["kv_blocks_used"] == 0
+        assert stats["num_aborts"] == 1
+
+    with_engine(model, body)
+
+
+def test_a_bad_request_is_rejected_and_costs_nobody_else(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        neighbour = asyncio.create_task(collect(engine.submit(request("good", max_tokens=100))))
+        with pytest.raises(RequestError, match="token id 999999") as caught:
+            await collect(engine.submit(AddRequest("bad", [999999], SamplingParams())))
+        assert caught.value.param == "prompt"
+        with pytest.raises(TooLargeError):
+            await collect(engine.submit(request("large", 256, max_tokens=300)))
+        assert len((await neighbour)[0]) == 100
+
+    with_engine(model, body)
+
+
+def test_a_killed_engine_is_an_error_within_two_seconds(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        streams = [asyncio.create_task(collect(engine.submit(request(f"s{i}", max_tokens=240)))) for i in range(3)]
+        await asyncio.sleep(0.05)
+        os.kill(engine.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        for result in await asyncio.gather(*streams, return_exceptions=True):
+            assert isinstance(result, EngineDeadError) or (isinstance(result, tuple) and len(result[0]) == 240)
+        assert time.monotonic() - killed < 2
+        assert not engine.is_alive
+        with pytest.raises(EngineDeadError):
+            await collect(engine.submit(request("late")))
+        with pytest.raises(EngineDeadError):
+            await engine.stats()
+
+    with_engine(model, body)
+
+
+def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(EngineDeadError, match=r"config\.json"):
+            await AsyncEngine.start(EngineConfig(str(tmp_path)), deadline_s=60)
+
+    asyncio.run(main())
+
+
+def test_draining_finishes_what_runs_and_takes_nothing_new(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        running = asyncio.create_task(collect(engine.submit(request("last", max_tokens=60))))
+        await asyncio.sleep(0.02)
+        draining = asyncio.create_task(engine.drain(20))
+        await asyncio.sleep(0)
+        with pytest.raises((RequestError, EngineDeadError)):
+            await collect(engine.submit(request("new")))
+        assert len((await running)[0]) == 60
+        await draining
+        assert not engine.is_alive
+
+    with_engine(model, body)
+
+
+def test_the_engine_dies_with_its_parent(model: Path) -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from octavo.engine.client import AsyncEngine\n"
+        "from octavo.engine.config import EngineConfig\n"
+        "async def main():\n"
+        "    engine = await AsyncEngine.start(EngineConfig(sys.argv[1], kv_bytes=4 << 20, num_threads=1))\n"
+        "    print(engine.pid, flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(model)], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 3
+    while time.monotonic() < end and _is_running(pid):
+        time.sleep(0.02)
+    assert not _is_running(pid)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
