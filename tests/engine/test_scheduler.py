@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 
 import pytest
@@ -18,6 +19,7 @@ from tests.engine.fake_runner import (
     window,
 )
 
+import octavo.engine.scheduler
 from octavo.engine.errors import TooLargeError
 from octavo.engine.kv.manager import KVManager
 from octavo.engine.request import Status
@@ -385,3 +387,8 @@ def test_a_broken_step_ends_its_requests_and_leaves_no_doubtful_kv():
     assert answers == {("bystander", 0): expected_output(bystander.tokens[:30], 3), ("again", 0): again.output_ids}
     assert again.output_ids == expected_output([*prompt[:19], 1, 2, 3], 4)
     assert scheduler.fail(plan) == [] and not scheduler.has_work
+
+
+def test_every_invariant_of_the_module_head_is_a_test_here():
+    names = re.findall(r"(?m)^  \d\. (\w+)", octavo.engine.scheduler.__doc__)
+    assert len(names) == 6 and all(f"test_{name}" in globals() for name in names)

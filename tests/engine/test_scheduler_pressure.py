@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import random
 
 import pytest
 from tests.engine.fake_runner import (
@@ -11,9 +11,9 @@ from tests.engine.fake_runner import (
     check_conserved,
     expected_output,
     make,
-    next_token,
     prompt_of,
     run_all,
+    run_late,
     window,
 )
 
@@ -47,15 +47,7 @@ def test_plan_may_run_one_step_ahead(num_blocks, specs):
         num_placeholders += sum(PLACEHOLDER in e.token_ids for e in ahead.entries)
         # The KV of the last token a request may have is never needed.
         assert all(e.start + e.num_tokens < e.request.max_len for e in ahead.entries)
-        # The runner mirrored the tables when the plan was made; tables that have ended since are not looked at here.
-        live = [e for e in plan.entries if e.epoch == e.request.epoch and not e.request.is_finished]
-        assert all(PLACEHOLDER not in e.token_ids for e in live)
-        ran = iter(runner.run(dataclasses.replace(plan, entries=live)))
-        results = [
-            next(ran) if e in live else [next_token(e.request.tokens, e.request.choice)] if e.is_sampling else []
-            for e in plan.entries
-        ]
-        for output in scheduler.commit(plan, results):
+        for output in scheduler.commit(plan, run_late(runner, plan)):
             got.setdefault((output.request_id, output.choice), []).extend(output.token_ids)
         check_conserved(scheduler, choices)
         if not scheduler.has_work:
@@ -262,3 +254,63 @@ def test_thousands_of_aborts_leave_nothing_behind():
     assert len(scheduler._waiting) == 1 and len(scheduler._waiting._heap) < 200
     run_all(scheduler, runner)
     assert len(scheduler._waiting) == 0 and not scheduler._requests
+
+
+@pytest.mark.parametrize("specs", [(FULL,), (FULL, window(6)), (window(5), window(13), FULL)])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_traces_with_drafts_aborts_and_plans_ahead(seed, specs):
+    """Everything at once: the answers are the model's own, and blocks are conserved after every step."""
+    rng = random.Random(seed)
+    limit, block_tokens = 60, rng.choice([1, 3, 4, 8])
+    per_sequence = sum(s.peak_blocks(limit, block_tokens) for s in specs)
+    scheduler, runner = make(
+        num_blocks=per_sequence + rng.randrange(2 * per_sequence),
+        block_tokens=block_tokens,
+        specs=specs,
+        max_batch_tokens=rng.choice([5, 9, 64]),
+        max_num_seqs=rng.choice([2, 3, 5]),
+        max_chunk_tokens=rng.choice([0, 1, 5]),
+        max_model_len=limit,
+        policy=rng.choice([None, priority(5.0)]),
+    )
+    shared = prompt_of(seed, 30)
+    todo, alive, wanted, got, aborted = [], [], {}, {}, set()
+    for i in range(20):
+        prompt = shared[: rng.randrange(30)] + prompt_of(999 + seed * 7 + i, rng.randrange(1, 20))
+        count, stops = rng.randrange(1, 11), [rng.randrange(997) for _ in range(30)]
+        scores, num_choices = rng.choice([None, None, 0]), rng.choice([1, 1, 2])
+        todo.append(
+            ask(
+                f"r{i}",
+                prompt,
+                count,
+                stop_token_ids=stops,
+                n=num_choices,
+                priority=rng.randrange(3),
+                prompt_logprobs=scores,
+            )
+        )
+        wanted |= {(f"r{i}", c): expected_output(prompt, count, stops, c) for c in range(num_choices)}
+    ahead = None
+    for _ in range(3000):
+        while todo and rng.random() < 0.5:
+            alive += scheduler.add(todo.pop())
+        if alive and rng.random() < 0.04:
+            victim = rng.choice(alive).request_id
+            if scheduler.abort(victim):
+                aborted.add(victim)
+        for request in alive:
+            if request.status is Status.RUNNING and request.num_output and rng.random() < 0.3:
+                right = expected_output(request.tokens, 3)
+                request.drafts = tuple(t if rng.random() < 0.7 else 1 for t in right)
+        plan = ahead or scheduler.plan()
+        ahead = scheduler.plan() if rng.random() < 0.7 else None
+        for output in scheduler.commit(plan, run_late(runner, plan)):
+            got.setdefault((output.request_id, output.choice), []).extend(output.token_ids)
+        check_conserved(scheduler, alive)
+        if not todo and not scheduler.has_work:
+            break
+    assert not scheduler.has_work and scheduler.kv.pool.num_used == 0, scheduler.stats()
+    assert {k: got.get(k) for k in wanted if k[0] not in aborted} == {
+        k: v for k, v in wanted.items() if k[0] not in aborted
+    }
