@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from tests.engine.text.corpus import digests, make_lines
@@ -20,6 +21,7 @@ from tokenizers import Tokenizer as Rust
 from tokenizers import models, normalizers, pre_tokenizers
 
 from octavo.engine.errors import ModelError
+from octavo.engine.loading.gguf import GGUFFile
 from octavo.engine.text.gguf_tokenizer import build_gguf_tokenizer, merges_from_scores
 from octavo.engine.text.pretokenizers import PRE_TOKENIZERS
 from octavo.engine.text.tokenizer import Tokenizer
@@ -65,6 +67,18 @@ def test_real_smollm2_ids_equal_llama_cpp() -> None:
     expected = json.loads((GOLDEN / "smollm2.json").read_text())["digests"]
     tokenizer = smollm2_tokenizer()
     assert digests(tokenizer.encode(line, add_special=False) for line in LINES) == expected
+
+
+def test_real_gemma3_ids_equal_llama_cpp() -> None:
+    path = os.environ.get("OCTAVO_TEST_GEMMA3")
+    if not path:
+        pytest.skip("no Gemma 3 file: set OCTAVO_TEST_GEMMA3 to its path")
+    expected = json.loads((GOLDEN / "gemma3.json").read_text())["digests"]
+    file = GGUFFile.open(path)
+    tokenizer = Tokenizer.from_gguf(file.metadata)
+    file.close()
+    assert digests(tokenizer.encode(line, add_special=False) for line in LINES) == expected
+    assert tokenizer.bos_id == 2 and set(tokenizer.eos_ids) == {1, 106}
 
 
 def _bert_metadata(words: list[str]) -> dict[str, object]:
