@@ -103,6 +103,36 @@ class Choice:
         self._held = self._held[num:]
 
 
+class _Silence:
+    """Wakes a stream that has written nothing for `limit_s`. One timer per stream, moved only when it fires."""
+
+    def __init__(self, limit_s: float, wake: asyncio.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limit_s, self._wake = limit_s, wake
+        self._due_s = self._loop.time() + limit_s
+        self._timer = self._loop.call_at(self._due_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        next_s = self._due_s
+        if self.is_overdue:
+            self._wake.set()
+            next_s = self._loop.time() + self._limit_s
+        self._timer = self._loop.call_at(next_s, self._on_timer)
+
+    @property
+    def is_overdue(self) -> bool:
+        """True when it is time to write something."""
+        return self._loop.time() >= self._due_s
+
+    def begin(self) -> None:
+        """Something was written just now."""
+        self._due_s = self._loop.time() + self._limit_s
+
+    def end(self) -> None:
+        """No more waking."""
+        self._timer.cancel()
+
+
 class Run:
     """All choices of one call. Use: `start()`, then `changes()` or `finished()`, and always `close()`."""
 
@@ -231,19 +261,15 @@ class Run:
 
         Raises the first error of any choice, after what came before it was taken.
         """
-        loop = asyncio.get_running_loop()
-        ping_at = loop.time() + self._limits.ping_s
-        timer = loop.call_at(ping_at, self._wake.set)
+        silence = _Silence(self._limits.ping_s, self._wake)
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 changed = [c for c in self.choices if c.pending_text or c.pending_infos or self._is_new_finish(c)]
-                if changed or loop.time() >= ping_at:
+                if changed or silence.is_overdue:
                     yield changed
-                    timer.cancel()
-                    ping_at = loop.time() + self._limits.ping_s
-                    timer = loop.call_at(ping_at, self._wake.set)
+                    silence.begin()
                     self._num_pending_chars = sum(len(part) for c in self.choices for part in c.pending_text)
                     if self._num_pending_chars <= self._limits.max_buffered_chars:
                         self._room.set()
@@ -252,7 +278,7 @@ class Run:
                 if all(choice.is_finish_taken for choice in self.choices):
                     return
         finally:
-            timer.cancel()
+            silence.end()
 
     @staticmethod
     def _is_new_finish(choice: Choice) -> bool:

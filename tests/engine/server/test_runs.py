@@ -237,9 +237,9 @@ def test_body_that_does_not_come_is_a_408(impatient: LiveServer) -> None:
 
 def test_client_gone_while_sending_its_body_is_no_fault(server: LiveServer, caplog: pytest.LogCaptureFixture) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    with socket.create_connection(("127.0.0.1", server.port)) as sock:
-        sock.sendall(head)
-        time.sleep(0.05)
     with caplog.at_level("INFO", "octavo.server"):
+        with socket.create_connection(("127.0.0.1", server.port)) as sock:
+            sock.sendall(head)
+            time.sleep(0.05)
         wait_until(lambda: "499" in caplog.text)
     assert "ERROR" not in caplog.text
