@@ -145,6 +145,7 @@ def gemma3_from_gguf(src: Source) -> DecoderSpec:
         where=meta.where,
     )
     window = meta.whole("attention.sliding_window", 0)
+    meta.skip("mm.tokens_per_image")  # of the image half, which is another file
     layers = _gguf_layers(src, base, period=6, window=window, ropes=(full, local), widest=62)
     cap = meta.number("final_logit_softcapping", 0.0)
     return DecoderSpec(**base, qk_norm="head", final_softcap=cap, layers=layers)

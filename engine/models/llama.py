@@ -106,6 +106,7 @@ def smollm3_from_hf(src: Source) -> DecoderSpec:
     windows = layer_windows(
         src, num_layers, lambda i: window is not None and not rotates[i], window, base["max_positions"]
     )
+    cfg.skip("max_window_layers")  # left over from another family; `layer_types` rules
     one = hf_rope(src, base, theta=2000000.0)
     has_bias = cfg.flag("attention_bias", False)
     scale = base["head_dim"] ** -0.5

@@ -27,7 +27,10 @@ def from_hf(src: Source) -> DecoderSpec:
         params.pop("original_max_position_embeddings", None)
     cfg.skip("original_max_position_embeddings")  # longrope alone uses it
     cfg.expect("attention_bias", False)
-    cfg.expect("embd_layer")
+    cfg.expect("mlp_bias", False)
+    cfg.expect("lm_head_bias", False)
+    cfg.expect("full_attn_mod", 1)
+    cfg.expect("interpolate_factor", 1)
     one = rope.build(
         params,
         head_dim=base["head_dim"],

@@ -39,7 +39,7 @@ def unpair_rows(raw: RawTensor, heads: int, rotary_dim: int) -> RawTensor:
     order = np.arange(head_dim)
     order[:rotary_dim] = np.arange(rotary_dim).reshape(-1, 2).T.reshape(-1)
     rows = (np.arange(heads)[:, None] * head_dim + order).reshape(-1)
-    return RawTensor(raw.name, raw.format, raw.shape, _rows(raw)[rows].reshape(-1))
+    return RawTensor(f"{raw.name}[unpaired]", raw.format, raw.shape, _rows(raw)[rows].reshape(-1))
 
 
 def joined(parts: Sequence[RawTensor]) -> RawTensor:

@@ -85,8 +85,8 @@ def gguf_params(
         for key, name in (("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")):
             if (value := meta.get(f"rope.scaling.{key}")) is not None:
                 params[name] = float(value)
-    elif kind == "none":
-        meta.skip("rope.scaling.original_context_length")
+    else:
+        meta.skip("rope.scaling.original_context_length")  # information only
     factor_key = "rope.scaling.yarn_attn_factor" if kind == "yarn" else "rope.scaling.attn_factor"
     if (value := meta.get(factor_key)) is not None and kind in ("yarn", "longrope"):
         params["attention_factor"] = float(value)

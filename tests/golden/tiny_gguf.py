@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tests.golden import tiny
 
 from octavo.engine.loading.gguf_writer import GGUFWriter
+from octavo.quant.load import pack
 
 #: case -> (GGUF architecture, changes of config.json where GGUF cannot say what the case says)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -47,15 +48,26 @@ def config_of(case: str) -> dict[str, Any]:
 
 
 def write_gguf(case: str, path: Path) -> Path:
-    """Writes the case to `path`."""
+    """Writes the case to `path`, all tensors f32."""
+    return write_tensors(case, {name: ("f32", values) for name, values in tensors_of(case).items()}, path)
+
+
+def tensors_of(case: str) -> Tensors:
+    """The case's tensors under their GGUF names, converted."""
+    config = config_of(case)
+    return {**_renamed(case, CASES[case][0], config), **_rope_tensors(config)}
+
+
+def write_tensors(case: str, tensors: dict[str, tuple[str, NDArray[np.float32]]], path: Path) -> Path:
+    """Writes the case's metadata and `tensors` (name -> format to pack to, values)."""
     architecture, config = CASES[case][0], config_of(case)
     writer = GGUFWriter()
     writer.add("general.architecture", architecture)
     for key, value in _metadata(architecture, config).items():
         writer.add(f"{architecture}.{key}", value)
-    for name, values in {**_renamed(case, architecture, config), **_rope_tensors(config)}.items():
-        stored = np.ascontiguousarray(values, "<f4")
-        writer.add_tensor(name, "f32", stored.shape, stored.view(np.uint8))
+    for name, (form, values) in tensors.items():
+        packed = pack(form, np.ascontiguousarray(values))
+        writer.add_tensor(name, form, values.shape, np.ascontiguousarray(packed).view(np.uint8))
     writer.write(path)
     return path
 
