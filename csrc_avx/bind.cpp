@@ -15,6 +15,10 @@
 #include "exec/program.h"
 #include "registry.h"
 
+#ifndef OCTAVO_MODULE
+#define OCTAVO_MODULE _avx
+#endif
+
 namespace py = pybind11;
 
 namespace octavo {
@@ -212,7 +216,7 @@ py::dict levels() {
 
 }  // namespace
 
-PYBIND11_MODULE(_avx, m) {
+PYBIND11_MODULE(OCTAVO_MODULE, m) {
   m.doc() = "x86 kernels and the recorded-program executor; used through octavo.platforms.x86 only.";
   m.def("available_features", &available_features, "Feature bits this processor and system allow.");
   m.def("levels", &levels, "Level name -> required feature bits, slowest first.");

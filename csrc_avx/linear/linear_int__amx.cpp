@@ -1,0 +1,166 @@
+// linear_q4g32, linear_q8g32 and linear_q4k at amx: int8 tiles of one group (32 inputs) each, exact int32 sums.
+//
+// Per panel and group the codes become one B tile (8 rows of 16 outputs x 4 inputs; nibbles are unpacked into scratch once for
+// all rows of the span), every A tile is 16 rows x 32 inputs, and C is stored and folded into float32 (K-quants: int32)
+// accumulators in scratch, because each group has its own scale. The depth of a tile is therefore half used; folding, not
+// the product, sets the pace. Sub-blocks of 16 inputs (q8k) would use a quarter: VNNI serves them.
+#include "linear/bytes.inl.h"
+#include "linear/tiles.inl.h"
+
+namespace octavo::OCTAVO_ISA_NS {
+namespace {
+
+constexpr int kTiles = 4;            // row tiles of a span
+constexpr int kRows = 16 * kTiles;
+
+struct Work {
+  alignas(64) int32_t sums[kTiles][16][16];  // C of one group
+  alignas(64) float acc[kRows][16];
+  alignas(64) int32_t isum[kRows][16];  // K-quants: of one block of 256
+  alignas(64) uint8_t codes[8][64];     // B, unpacked
+};
+static_assert(sizeof(Work) <= kScratchBytes, "scratch is per thread");
+
+// 256 bytes of nibbles -> 8 rows of a B tile: low nibbles are inputs 0..15, high nibbles 16..31.
+inline void unpack_nibbles(const uint8_t* packed, Work* w) {
+  const I mask = bytes_of(15);
+  for (int c = 0; c < 4; ++c) {
+    const I codes = load_bytes(packed + 64 * c);
+    _mm512_store_si512(w->codes[c], and_bits(codes, mask));
+    _mm512_store_si512(w->codes[4 + c], high_nibbles(codes, mask));
+  }
+}
+
+// Tiles: 0-3 C, 4 A of full tiles, 5 A of the last rows, 6 B. C of the last rows is always tile 3.
+template <int c, int a, bool is_signed>
+inline void one_product(const int8_t* x, int64_t ldx, int32_t* sums) {
+  _tile_zero(c);
+  _tile_loadd(a, x, ldx);
+  if (is_signed)
+    _tile_dpbssd(c, a, 6);
+  else
+    _tile_dpbsud(c, a, 6);
+  _tile_stored(c, sums, 64);
+}
+
+// C of every row of the span for one group.
+template <bool is_signed>
+inline void products(const void* codes, const int8_t* x, int64_t ldx, int rows, Work* w) {
+  before_tiles();
+  _tile_loadd(6, codes, 64);
+  const int full = rows / 16;
+  if (full > 0) one_product<0, 4, is_signed>(x, ldx, &w->sums[0][0][0]);
+  if (full > 1) one_product<1, 4, is_signed>(x + 16 * ldx, ldx, &w->sums[1][0][0]);
+  if (full > 2) one_product<2, 4, is_signed>(x + 32 * ldx, ldx, &w->sums[2][0][0]);
+  if (full > 3) one_product<3, 5, is_signed>(x + 48 * ldx, ldx, &w->sums[3][0][0]);
+  if (rows % 16) one_product<3, 5, is_signed>(x + 16 * full * ldx, ldx, &w->sums[full][0][0]);
+  before_tiles();
+}
+
+inline TileConfig config_of(int rows) {
+  const int last = rows % 16 ? rows % 16 : 16;
+  TileConfig config;
+  for (int c = 0; c < 3; ++c) config.set(c, 16, 64);
+  config.set(3, last, 64);
+  config.set(4, 16, 32);
+  config.set(5, last, 32);
+  config.set(6, 8, 64);
+  return config;
+}
+
+template <PackedKind kind, int32_t flags>
+inline void grouped_panel(const LinearArgs& a, const Span& s, int64_t panel, Work* w) {
+  constexpr bool kNibbles = kind == PackedKind::q4g32;
+  constexpr bool kSigned = !kNibbles && !(flags & kHasMin);
+  const int64_t groups = round_up(a.k, 32) / 32, bytes = record_bytes(kind, flags);
+  const uint8_t* record = static_cast<const uint8_t*>(a.weight) + panel * groups * bytes;
+  const int8_t* x = static_cast<const int8_t*>(a.x) + s.row * a.ldx;
+  const int rows = static_cast<int>(s.rows);
+  for (int r = 0; r < rows; ++r) V::store(w->acc[r], V::zero());
+  for (int64_t g = 0; g < groups; ++g, record += bytes) {
+    if (kNibbles) unpack_nibbles(record, w);
+    products<kSigned>(kNibbles ? static_cast<const void*>(w->codes) : record, x + 32 * g, a.ldx, rows, w);
+    const uint8_t* halves = record + (kNibbles ? 256 : 512);
+    const F d = half_part(halves, 0), m = (flags & kHasMin) ? half_part(halves + 32, 0) : V::zero();
+    for (int r = 0; r < rows; ++r) {
+      const int64_t entry = (s.row + r) * a.lds + g;
+      const F scale = V::broadcast(a.scales[entry]);
+      I isum = load_bytes(&w->sums[0][r][0]);
+      if (flags & kZero8) isum = V::isub(isum, V::ibroadcast(8 * a.sums[entry]));
+      F acc = V::fma(V::cvt_f32(isum), V::mul(scale, d), V::load(w->acc[r]));
+      if (flags & kHasMin) acc = V::fma(V::cvt_f32(V::ibroadcast(a.sums[entry])), V::mul(scale, m), acc);
+      V::store(w->acc[r], acc);
+    }
+  }
+  for (int r = 0; r < rows; ++r) finish<V>(a, s.row + r, panel * kPanel, w->acc[r]);
+}
+
+inline void q4k_panel(const LinearArgs& a, const Span& s, int64_t panel, Work* w) {
+  constexpr int64_t kBytes = record_bytes(PackedKind::q4k, 0);
+  const int64_t blocks = a.k / 256;
+  const uint8_t* record = static_cast<const uint8_t*>(a.weight) + panel * blocks * kBytes;
+  const int8_t* x = static_cast<const int8_t*>(a.x) + s.row * a.ldx;
+  const int rows = static_cast<int>(s.rows);
+  for (int r = 0; r < rows; ++r) V::store(w->acc[r], V::zero());
+  for (int64_t b = 0; b < blocks; ++b, record += kBytes) {
+    for (int r = 0; r < rows; ++r) _mm512_store_si512(w->isum[r], V::ibroadcast(0));
+    for (int sub = 0; sub < 8; ++sub) {
+      unpack_nibbles(record + 256 * sub, w);
+      products<false>(w->codes, x + 256 * b + 32 * sub, a.ldx, rows, w);
+      const I scale = widen_u8(record + 2048 + 16 * sub);
+      for (int r = 0; r < rows; ++r)
+        _mm512_store_si512(w->isum[r], V::iadd(load_bytes(w->isum[r]), mul32(load_bytes(&w->sums[0][r][0]), scale)));
+    }
+    I mins[8];
+    for (int sub = 0; sub < 8; ++sub) mins[sub] = widen_u8(record + 2176 + 16 * sub);
+    const F d = half_part(record + 2304, 0), low = half_part(record + 2336, 0);
+    for (int r = 0; r < rows; ++r) {
+      const int64_t entry = (s.row + r) * a.lds + b;
+      const int32_t* sums = a.sums + 16 * entry;
+      const F scale = V::broadcast(a.scales[entry]);
+      I msum = V::ibroadcast(0);
+      for (int sub = 0; sub < 8; ++sub) msum = V::iadd(msum, mul32(mins[sub], V::ibroadcast(sums[2 * sub] + sums[2 * sub + 1])));
+      F acc = V::fma(V::cvt_f32(load_bytes(w->isum[r])), V::mul(scale, d), V::load(w->acc[r]));
+      acc = V::fma(V::cvt_f32(msum), V::neg(V::mul(scale, low)), acc);
+      V::store(w->acc[r], acc);
+    }
+  }
+  for (int r = 0; r < rows; ++r) finish<V>(a, s.row + r, panel * kPanel, w->acc[r]);
+}
+
+using PanelBody = void (*)(const LinearArgs&, const Span&, int64_t panel, Work*);
+
+inline void run_body(const LinearArgs& a, const Step& step, const Lane& lane, int64_t bytes, PanelBody body) {
+  run_tiles<kRows>(a, step, lane, bytes, [&](const Span& s) {
+    const TileConfig config = config_of(static_cast<int>(s.rows));
+    const TileScope scope(config);
+    for (int64_t p = s.panel; p < s.panel + s.panels; ++p) body(a, s, p, static_cast<Work*>(lane.scratch));
+  });
+}
+
+template <PackedKind kind, int32_t flags>
+inline void run_grouped(const LinearArgs& a, const Step& step, const Lane& lane) {
+  run_body(a, step, lane, panel_bytes(kind, flags, a.k), grouped_panel<kind, flags>);
+}
+
+}  // namespace
+
+void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const LinearArgs*>(raw);
+  if (a.flags & kHasMin) return run_grouped<PackedKind::q4g32, kHasMin>(a, step, lane);
+  if (a.flags & kZero8) return run_grouped<PackedKind::q4g32, kZero8>(a, step, lane);
+  run_grouped<PackedKind::q4g32, 0>(a, step, lane);
+}
+
+void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const LinearArgs*>(raw);
+  if (a.flags & kHasMin) return run_grouped<PackedKind::q8g32, kHasMin>(a, step, lane);
+  run_grouped<PackedKind::q8g32, 0>(a, step, lane);
+}
+
+void linear_q4k(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const LinearArgs*>(raw);
+  run_body(a, step, lane, panel_bytes(PackedKind::q4k, 0, a.k), q4k_panel);
+}
+
+}  // namespace octavo::OCTAVO_ISA_NS

@@ -1,0 +1,2 @@
+// prepare at avx512; body in prepare.inl.h.
+#include "ref/prepare.inl.h"
