@@ -31,31 +31,33 @@ inline void unpack_nibbles(const uint8_t* packed, Work* w) {
   }
 }
 
-// Tiles: 0-3 C, 4 A of full tiles, 5 A of the last rows, 6 B. C of the last rows is always tile 3.
-template <int c, int a, bool is_signed>
-inline void one_product(const int8_t* x, int64_t ldx, int32_t* sums) {
-  _tile_zero(c);
-  _tile_loadd(a, x, ldx);
-  if (is_signed)
-    _tile_dpbssd(c, a, 6);
-  else
-    _tile_dpbsud(c, a, 6);
-  _tile_stored(c, sums, 64);
-}
+// One row tile: C = A * B, stored. Tile numbers must be literals: the compilers' intrinsics paste them into register names.
+#define OCTAVO_PRODUCT(c, a, row_tile, from)             \
+  do {                                                   \
+    _tile_zero(c);                                       \
+    _tile_loadd(a, (from), ldx);                         \
+    if constexpr (is_signed)                             \
+      _tile_dpbssd(c, a, 6);                             \
+    else                                                 \
+      _tile_dpbsud(c, a, 6);                             \
+    _tile_stored(c, &w->sums[row_tile][0][0], 64);       \
+  } while (0)
 
-// C of every row of the span for one group.
+// C of every row of the span for one group. Tiles: 0-3 C, 4 A of full tiles, 5 A of the last rows, 6 B; the last rows, and the
+// fourth tile, use C tile 3.
 template <bool is_signed>
 inline void products(const void* codes, const int8_t* x, int64_t ldx, int rows, Work* w) {
   before_tiles();
   _tile_loadd(6, codes, 64);
   const int full = rows / 16;
-  if (full > 0) one_product<0, 4, is_signed>(x, ldx, &w->sums[0][0][0]);
-  if (full > 1) one_product<1, 4, is_signed>(x + 16 * ldx, ldx, &w->sums[1][0][0]);
-  if (full > 2) one_product<2, 4, is_signed>(x + 32 * ldx, ldx, &w->sums[2][0][0]);
-  if (full > 3) one_product<3, 5, is_signed>(x + 48 * ldx, ldx, &w->sums[3][0][0]);
-  if (rows % 16) one_product<3, 5, is_signed>(x + 16 * full * ldx, ldx, &w->sums[full][0][0]);
+  if (full > 0) OCTAVO_PRODUCT(0, 4, 0, x);
+  if (full > 1) OCTAVO_PRODUCT(1, 4, 1, x + 16 * ldx);
+  if (full > 2) OCTAVO_PRODUCT(2, 4, 2, x + 32 * ldx);
+  if (full > 3) OCTAVO_PRODUCT(3, 5, 3, x + 48 * ldx);
+  if (rows % 16) OCTAVO_PRODUCT(3, 5, full, x + 16 * full * ldx);
   before_tiles();
 }
+#undef OCTAVO_PRODUCT
 
 inline TileConfig config_of(int rows) {
   const int last = rows % 16 ? rows % 16 : 16;
