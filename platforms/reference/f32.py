@@ -11,6 +11,10 @@ Arrays are numpy float32 with at least one dimension; shapes broadcast. Sources:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +24,19 @@ Operand = NDArray[np.float32] | np.float32
 
 TINY = np.float32(2.0**-126)
 INF = np.float32(np.inf)
-_quiet = np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _quiet(function: Callable[P, R]) -> Callable[P, R]:
+    """Without numpy's warnings on overflow and NaN. A new context per call: numpy 1's own decorator does not nest."""
+
+    @wraps(function)
+    def quiet(*args: P.args, **kwargs: P.kwargs) -> R:
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return quiet
 
 
 def _hex(*texts: str) -> tuple[np.float32, ...]:

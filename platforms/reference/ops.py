@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.batch import check_batch
 from octavo.platforms.reference import f32
 from octavo.platforms.reference.attention import Keys, Scoring, attend
 from octavo.platforms.reference.f32 import F32, add, div, fma32, mul, sqrt, sub, sum16, sum16_squares
@@ -294,17 +295,3 @@ def _read(pages: PagePool, layer: int, table: NDArray[np.int32], start: int, len
         None if k_scale is None else k_scale[:, :n],
         None if v_scale is None else v_scale[:, :n],
     )
-
-
-def check_batch(batch: Batch) -> None:
-    """PlatformError for what a batch may carry but no platform serves yet."""
-    if batch.embeds is not None:
-        raise PlatformError("a batch of embedding rows is not served yet; give token ids")
-    if batch.adapter_slots is not None and np.any(batch.adapter_slots >= 0):
-        raise PlatformError("LoRA adapters are not served yet; adapter_slots must be absent or -1")
-    if batch.attention_modes is not None and any(mode != "causal" for mode in batch.attention_modes):
-        raise PlatformError(f"attention modes {set(batch.attention_modes)} are not served yet; only causal is")
-    if batch.state_slots is not None:
-        raise PlatformError("recurrent state is not served yet; state_slots must be absent")
-    if batch.taps:
-        raise PlatformError(f"taps on hidden states are not served yet; asked for {', '.join(batch.taps)}")

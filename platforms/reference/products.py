@@ -17,8 +17,6 @@ BLOCK = 32
 CHUNK_ELEMENTS = 1 << 19
 """Elements of the chains computed at once: enough to hide numpy's cost per call, few enough for the cache."""
 
-_quiet = np.errstate(all="ignore")
-
 
 def dot32(x: F32, w: F32) -> F32:
     """[..., M, K] x [..., N, K] -> [..., M, N]; leading axes broadcast.
@@ -45,7 +43,6 @@ def _pad(x: F32) -> F32:
     return np.concatenate([x, np.zeros((*x.shape[:-1], pad), np.float32)], axis=-1) if pad else x
 
 
-@_quiet
 def _dot(x: F32, w: F32, exact: bool) -> F32:
     """Both chains of all blocks side by side: [2 chains, blocks, ..., M, N]."""
     a = _chains(x)[..., :, None]
@@ -53,7 +50,7 @@ def _dot(x: F32, w: F32, exact: bool) -> F32:
     chains = np.zeros(np.broadcast_shapes(a.shape[1:], b.shape[1:]), np.float32)
     for i in range(BLOCK // 2):
         # a product of bfloat16 values is exact in float32: then multiply and add round once, as fma does
-        chains = add(chains, a[i] * b[i]) if exact else fma32(a[i], b[i], chains)
+        chains = add(chains, mul(a[i], b[i])) if exact else fma32(a[i], b[i], chains)
     sums = add(chains[0], chains[1])
     acc: F32 = np.zeros_like(sums[0])
     for block in sums:

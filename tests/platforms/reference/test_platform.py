@@ -73,22 +73,6 @@ def test_misuse_is_refused_in_one_line() -> None:
         ReferenceOps().linear(np.zeros((1, 3), np.float32), model.head)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("embeds", np.zeros((5, 4), np.float32), "embedding rows"),
-        ("adapter_slots", np.zeros(2, np.int32), "LoRA"),
-        ("attention_modes", ("causal", "tree"), "tree"),
-        ("state_slots", np.zeros(2, np.int32), "recurrent"),
-        ("taps", ("layer 3",), "layer 3"),
-    ],
-)
-def test_what_is_not_served_is_refused(field: str, value: Any, words: str) -> None:
-    _, _, batch = step()
-    with pytest.raises(PlatformError, match=words):
-        ReferenceOps().begin(replace(batch, **{field: value}))
-
-
 def test_weights_name_the_tensor_they_refuse() -> None:
     weights = ReferenceWeights()
     f32, q8 = stored("a", normal("a", 4, 32)), stored("b", normal("b", 4, 32), "q8_0")

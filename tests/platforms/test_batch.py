@@ -1,0 +1,35 @@
+"""A batch that asks for what is not served is refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cases.common import batch_of
+
+from octavo.engine.errors import PlatformError
+from octavo.platforms.batch import check_batch
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("embeds", np.zeros((5, 4), np.float32), "embedding rows"),
+        ("adapter_slots", np.zeros(2, np.int32), "LoRA"),
+        ("attention_modes", ("causal", "tree"), "tree"),
+        ("state_slots", np.zeros(2, np.int32), "recurrent"),
+        ("positions", np.zeros((3, 5), np.int32), "mrope"),
+        ("taps", ("layer 3",), "layer 3"),
+    ],
+)
+def test_what_is_not_served_is_refused(field: str, value: Any, words: str) -> None:
+    batch = batch_of([(0, 3), (0, 2)])
+    with pytest.raises(PlatformError, match=words):
+        check_batch(replace(batch, **{field: value}))
+
+
+def test_absent_and_neutral_values_pass() -> None:
+    batch = batch_of([(0, 3)])
+    check_batch(replace(batch, adapter_slots=np.full(1, -1, np.int32), attention_modes=("causal",)))
