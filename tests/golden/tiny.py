@@ -187,7 +187,8 @@ def _values(case: str, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]
         if CASES[case]["model_type"].startswith("gemma") and is_norm:
             mean = -0.1
         return (mean + spread * generator.standard_normal(shape)).astype(np.float32)
-    spread = 0.5 if "embed" in name or ".wte" in name or ".wpe" in name else 0.18
+    is_table = "embed" in name or ".wte" in name or ".wpe" in name
+    spread = (0.2 if CASES[case]["tie_word_embeddings"] else 0.5) if is_table else 0.18
     return (spread * generator.standard_normal(shape)).astype(np.float32)
 
 
