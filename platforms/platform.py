@@ -73,9 +73,13 @@ class Platform(Protocol):
     """One way to run models on this machine."""
 
     name: str
-    levels: tuple[str, ...]
     block_tokens: int
     num_threads: int
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Levels in use, slowest first; a level can fall out when its self-test fails."""
+        ...
 
     def weights(self, cache: CacheHome | None = None) -> Weights: ...
     def page_bytes(self, spec: KVSpec) -> int: ...

@@ -14,6 +14,7 @@ from octavo.platforms.x86.executable import X86Executable
 from octavo.platforms.x86.native import Native, load
 from octavo.platforms.x86.packed_cache import PackedCache
 from octavo.platforms.x86.recorder import Recorded, Recorder, Symbol, page_bytes
+from octavo.platforms.x86.selftest import SelfTest
 from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Weights
 
@@ -30,9 +31,14 @@ class X86Platform:
 
     def __init__(self, num_threads: int, isa: tuple[str, ...] | None = None, module: str = "octavo._avx") -> None:
         self.native = Native(load(module), isa)
+        self.selftest = SelfTest(self.native)
         self.num_threads = num_threads
-        self.levels = self.native.runnable_levels()
         self._last: tuple[tuple[object, ...], tuple[Recorded, RopeTables]] | None = None
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Levels that may run here, slowest first; one whose self-test failed is not among them."""
+        return self.native.runnable_levels()
 
     @cached_property
     def team(self) -> Any:
@@ -44,7 +50,7 @@ class X86Platform:
         packed = None
         if cache is not None:
             packed = PackedCache(cache.folder, cache.origin, cache.identity, cache.min_bytes)
-        return X86Weights(self.native, self.team, packed)
+        return X86Weights(self.native, self.team, packed, self.selftest.prove_format)
 
     def page_bytes(self, spec: KVSpec) -> int:
         return page_bytes(spec)
@@ -70,6 +76,7 @@ class X86Platform:
         rope = RopeTables(self.native, capacity.max_len)
         recorder = Recorder(self.native, capacity, spec, rope)
         output = model.forward(cast(Ops, recorder), cast(Batch, None))
+        self.selftest.prove({*recorder.ops(), "sample"})
         made = recorder.finish(cast(Symbol, output)), rope
         self._last = (key, made)
         return made

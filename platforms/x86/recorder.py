@@ -298,6 +298,10 @@ class Recorder:
         self._external[symbol.buffer] = address
         return Symbol(symbol.buffer, width, stride, rows)
 
+    def ops(self) -> set[str]:
+        """Native ops recorded so far."""
+        return {ins.op for ins in self._list}
+
     def finish(self, output: Symbol | None) -> Recorded:
         """Places the buffers, resolves addresses and builds the native program."""
         lives = self._lives(output)

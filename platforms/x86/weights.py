@@ -6,6 +6,7 @@ from the file map. The packed form is one for every level and every number of ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,11 +84,12 @@ class X86Embedding:
 
 @dataclass
 class X86Weights:
-    """Implements `octavo.platforms.ops.Weights`."""
+    """Implements `octavo.platforms.ops.Weights`. `prove` tests the kernels of a format before its first weight is packed."""
 
     native: Native
     team: Any
     cache: PackedCache | None = None
+    prove: Callable[[str], None] | None = None
     packed_bytes: int = 0
     formats: set[str] = field(default_factory=set)
 
@@ -95,6 +97,8 @@ class X86Weights:
         self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
     ) -> X86Linear:
         form = self._format(parts[0])
+        if self.prove is not None and parts[0].format not in self.formats:
+            self.prove(parts[0].format)
         for part in parts[1:]:
             if part.format != parts[0].format:
                 raise PlatformError(

@@ -1,0 +1,234 @@
+"""Cases of the self-test, for any CPU platform: small enough to run at every start, wide enough to meet every kernel.
+
+A case names the native ops it exercises (`covers`) and gives arrays whose bits every platform must share. Where kernels
+for few and for many rows may differ, both counts run. The tables under tests/cases are the thorough ones; these find a
+kernel that does not fit this processor, a broken build, or a compiler's liberty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.platforms.rope import frequencies
+from octavo.platforms.selftest.values import FORMATS, batch, one_layer, tensor, values, words
+from octavo.platforms.types import Activation, KVDtype, KVSpec, Rope, SampleBatch, SampleResult
+
+Result = NDArray[Any]
+FEW, MANY = 2, 18
+_KINDS = {
+    "f32": "f32", "f16": "f16", "bf16": "bf16", "q4_0": "q4g32", "q4_1": "q4g32", "q5_0": "q8g32", "q5_1": "q8g32",
+    "q8_0": "q8g32", "q2_k": "q8k", "q3_k": "q8k", "q4_k": "q4k", "q5_k": "q8k", "q6_k": "q8k",
+}  # fmt: skip
+_PREPARE = {"bf16": "prepare_bf16", "q4g32": "prepare_i8g32", "q8g32": "prepare_i8g32"}
+_PREPARE |= {"q4k": "prepare_i8g256", "q8k": "prepare_i8g256"}
+
+
+class Cell(Protocol):
+    """A platform as the cases see it: `Ops` on numpy arrays, weights, a sampler, copies of whole pages."""
+
+    def ops(self, spec: KVSpec | None = None, num_pages: int = 1) -> Any: ...
+    def weights(self) -> Any: ...
+    def sample(self, logits: NDArray[np.float32], rows: SampleBatch) -> SampleResult: ...
+    def copy_blocks(self, ops: Any, pairs: list[tuple[int, int]]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Case:
+    """`run` gives the arrays that are compared; `covers` names the op it is there for first, then those it needs."""
+
+    name: str
+    covers: tuple[str, ...]
+    run: Callable[[Cell], Sequence[Result]]
+
+
+def cases() -> list[Case]:
+    """All of them; names are unique."""
+    return [*_CASES]
+
+
+def for_format(form: str) -> list[Case]:
+    """Those of a linear weight format: packing, preparing inputs, product."""
+    return [case for case in _CASES if case.name.startswith(f"linear {form} ")]
+
+
+def covering(ops: Iterable[str]) -> list[Case]:
+    """Those that are there for any of these ops."""
+    wanted = set(ops)
+    return [case for case in _CASES if case.covers[0] in wanted]
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+def _add(cell: Cell) -> list[Result]:
+    a, b = values("add a", 3, 37), values("add b", 3, 37)
+    ops = cell.ops()
+    return [ops.add(a, b), ops.add(a, b, scale_a=0.7, scale_b=1.3)]
+
+
+def _embedding(form: str, cell: Cell) -> list[Result]:
+    ops = cell.ops()
+    ops.begin(batch([(0, 7)]))
+    return [ops.embedding(cell.weights().embedding(tensor(f"embedding {form}", form, 7, 256)), scale=1.5)]
+
+
+def _norm(op: str, cell: Cell) -> list[Result]:
+    x, weight, bias = values("norm x", 3, 72), values("norm w", 72), values("norm b", 72)
+    ops = cell.ops()
+    if op == "layer_norm":
+        return [ops.layer_norm(x, weight, bias, 1e-5), ops.layer_norm(x, None, None, 1e-5)]
+    return [ops.rms_norm(x, weight, 1e-5), ops.rms_norm(x, weight[:36], 1e-6, heads=2), ops.rms_norm(x, None, 1e-5)]
+
+
+def _rope(cell: Cell) -> list[Result]:
+    inv_freq, _ = frequencies("default", {"rope_theta": 10000.0}, 32, max_len=1, max_positions=1)
+    x = values("rope", 4, 2 * 48)
+    out = []
+    for is_interleaved in (False, True):
+        ops = cell.ops()
+        ops.begin(batch([(300, 3), (0, 1)]))
+        out.append(ops.rope(x, Rope(tuple(inv_freq), 32, 1.1, is_interleaved), heads=2))
+    return out
+
+
+def _rows(op: str, cell: Cell) -> list[Result]:
+    x = values(op, 6, 50)
+    ops = cell.ops()
+    ops.begin(batch([(0, 4), (0, 2)], logits_rows=(1, 3, 5)))
+    if op == "softcap":
+        return [ops.softcap(x, 1.5)]
+    if op == "gather_rows":
+        return [ops.gather_rows(x)]
+    return [ops.pool(x, "cls"), ops.pool(x, "last"), ops.pool(x, "mean", normalize=True)]
+
+
+# -- linear ------------------------------------------------------------------------------------------------------------
+def _linear(form: str, rows: int, cell: Cell) -> list[Result]:
+    name, num_in, num_out = f"linear {form}", 256 if form.endswith("_k") else 96, 35
+    ops, weights = cell.ops(), cell.weights()
+    weight = weights.linear([tensor(name, form, num_out, num_in)], tensor("bias", "f32", 1, num_out))
+    x, side = values(name, rows, num_in), values(name + " side", rows, num_out)
+    if rows == FEW:
+        return [ops.linear(x, weight)]
+    return [ops.linear(x, weight, activation="silu", gate=side, residual=side, scale=0.6)]
+
+
+def _activations(form: str, cell: Cell) -> list[Result]:
+    weight = cell.weights().linear([tensor("activations", form, 33, 64)])
+    x = values("activations", 3, 64)
+    return [cell.ops().linear(x, weight, activation=name) for name in get_args(Activation)]
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+def _attend(cell: Cell, spec: KVSpec, seqs: Sequence[tuple[int, int]], **how: Any) -> Result:
+    """Stored tokens first, then the step's own, then attention over both."""
+    heads, width = 2 * spec.num_kv_heads, spec.num_kv_heads * spec.head_dim
+    step, stored = batch(seqs), batch([(0, past) for past, _ in seqs])
+    stored.block_tables = step.block_tables
+    ops = cell.ops(spec, 1 + int(step.block_tables[0].max()))
+    for tag, rows in (("past", stored), ("new", step)):
+        if rows.num_tokens:
+            ops.begin(rows)
+            ops.kv_append(
+                values(f"k {tag}", rows.num_tokens, width), values(f"v {tag}", rows.num_tokens, width), layer=0
+            )
+    q = values("q", step.num_tokens, heads * spec.head_dim)
+    result: Result = ops.paged_attention(q, layer=0, heads=heads, scale=spec.head_dim**-0.5, **how)
+    return result
+
+
+def _paged(dtype: KVDtype, cell: Cell) -> list[Result]:
+    sinks, slopes = values("sinks", 4), np.abs(values("slopes", 4)) / np.float32(64)
+    return [
+        _attend(cell, one_layer(dtype, 2, 64), ((40, 1), (0, 7))),
+        _attend(cell, one_layer(dtype, 1, 32), ((511, 2),)),
+        _attend(cell, one_layer(dtype, 2, 32, window=16), ((20, 3),), softcap=3.0, sinks=sinks, alibi=slopes),
+    ]
+
+
+def _varlen(cell: Cell) -> list[Result]:
+    ops = cell.ops()
+    ops.begin(batch([(0, 33), (0, 4)]))
+    q, k, v = values("vq", 37, 128), values("vk", 37, 64), values("vv", 37, 64)
+    how = {"heads": 4, "kv_heads": 2, "scale": 0.2}
+    return [ops.varlen_attention(q, k, v, **how), ops.varlen_attention(q, k, v, window=5, **how)]
+
+
+def _copy(cell: Cell) -> list[Result]:
+    spec = one_layer("bf16", 1, 32)
+    step = batch([(20, 1)])
+    ops = cell.ops(spec, 3)
+    ops.begin(batch([(0, 21)]))
+    ops.kv_append(values("copy k", 21, 32), values("copy v", 21, 32), layer=0)
+    cell.copy_blocks(ops, [(1, 2)])
+    step.block_tables = [np.array([[2]], np.int32)]
+    ops.begin(step)
+    return [ops.paged_attention(values("copy q", 1, 64), layer=0, heads=2, scale=0.2)]
+
+
+# -- sampling ----------------------------------------------------------------------------------------------------------
+def _sample(cell: Cell) -> list[Result]:
+    num_rows, vocab = 6, 4200
+
+    def column(dtype: Any, *cells: float) -> Any:
+        return np.array(cells, dtype)
+
+    each, none = np.arange(num_rows + 1, dtype=np.int32), np.zeros(num_rows + 1, np.int32)
+    ids = (words("ids", num_rows) % np.uint32(vocab)).astype(np.int32)
+    rows = SampleBatch(
+        temperature=column(np.float32, 0, 1, 0.7, 1, 1.5, 1),
+        top_k=column(np.int32, 0, 0, 40, 0, 5, 0),
+        top_p=column(np.float32, 1, 1, 0.9, 0.5, 1, 1),
+        min_p=column(np.float32, 0, 0, 0, 0.1, 0, 0),
+        typical_p=column(np.float32, 1, 1, 1, 1, 1, 0.8),
+        presence=column(np.float32, 0, 0, 0.5, 0, 0, 0),
+        frequency=column(np.float32, 0, 0, 0.2, 0, 0, 0),
+        repetition=column(np.float32, 1, 1, 1.3, 1, 0.8, 1),
+        seed=words("seed", num_rows).astype(np.uint64) << np.uint64(29),
+        choice=np.arange(num_rows, dtype=np.uint32),
+        position=np.arange(num_rows, dtype=np.int64) * 1000,
+        num_logprobs=column(np.int32, 3, 3, 3, 0, 0, 3),
+        count_start=each,
+        count_ids=ids,
+        count_output=np.ones(num_rows, np.int32),
+        bias_start=each,
+        bias_ids=ids,
+        bias_values=values("bias values", num_rows),
+        banned_start=none,
+        banned_ids=np.zeros(0, np.int32),
+        mask_row=column(np.int32, -1, 0, -1, -1, 0, -1),
+        masks=words("masks", -(-vocab // 32)).reshape(1, -1),
+    )
+    found = cell.sample(values("logits", num_rows, vocab) * np.float32(3), rows)
+    return [found.ids, found.ranks, found.logprobs, found.best_ids[:3], found.best_logprobs[:3]]
+
+
+def _linear_case(form: str, rows: int) -> Case:
+    kind = _KINDS[form]
+    covers = [f"linear_{kind}", f"pack_{form}", *([_PREPARE[kind]] if kind in _PREPARE else [])]
+    return Case(f"linear {form} {'few' if rows == FEW else 'many'}", tuple(covers), partial(_linear, form, rows))
+
+
+_CASES: tuple[Case, ...] = (
+    Case("add", ("add",), _add),
+    *(Case(f"embedding {f}", (f"embedding_{f}",), partial(_embedding, f)) for f in FORMATS),
+    *(Case(op, (op,), partial(_norm, op)) for op in ("rms_norm", "layer_norm")),
+    Case("rope", ("rope",), _rope),
+    *(Case(op, (op,), partial(_rows, op)) for op in ("softcap", "gather_rows", "pool")),
+    *(_linear_case(form, rows) for form in FORMATS for rows in (FEW, MANY)),
+    *(
+        Case(f"linear {f} activations", (f"linear_{_KINDS[f]}", f"pack_{f}"), partial(_activations, f))
+        for f in ("f32", "f16", "bf16", "q4_1", "q8_0")
+    ),
+    *(
+        Case(f"attention {d}", (f"paged_attention_{d}", f"kv_append_{d}"), partial(_paged, d))
+        for d in get_args(KVDtype)
+    ),
+    Case("varlen attention", ("varlen_attention",), _varlen),
+    Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16"), _copy),
+    Case("sample", ("sample",), _sample),
+)

@@ -1,0 +1,151 @@
+"""Start-up self-test of the chosen x86 kernels: run on tiny fixed inputs, their bits held to the reference's.
+
+Only what the model at hand uses is tested, at first use, and once per choice of kernels. When a case fails, the level to
+blame is the one without which it passes; that level is disabled for every op, the chooser takes the next best, and what
+was tested before is tested again as it is now chosen. Levels share bits, so nothing computed or packed is lost by it.
+A case that fails whatever is left out means that the module does not fit this processor: a PlatformError.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.errors import OctavoError, PlatformError
+from octavo.platforms.selftest.cases import Case, covering, for_format
+from octavo.platforms.selftest.digest import digest
+from octavo.platforms.selftest.golden import GOLDEN
+from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
+from octavo.platforms.x86.eager import EagerOps
+from octavo.platforms.x86.native import Native
+from octavo.platforms.x86.recorder import page_bytes
+from octavo.platforms.x86.sampling import NativeSampler
+from octavo.platforms.x86.weights import X86Weights
+
+log = logging.getLogger("octavo.platforms")
+_FIXED_ROWS = 3
+
+
+@dataclass
+class X86Cell:
+    """The x86 kernels as the self-test's cases see them; one thread, no self-test of its own."""
+
+    native: Native
+    team: Any
+
+    def ops(self, spec: KVSpec | None = None, num_pages: int = 1) -> EagerOps:
+        return EagerOps(self.native, self.team, spec, num_pages)
+
+    def weights(self) -> X86Weights:
+        return X86Weights(self.native, self.team)
+
+    def sample(self, logits: NDArray[np.float32], rows: SampleBatch) -> SampleResult:
+        return NativeSampler(self.native, self.team).sample(logits, rows)
+
+    def copy_blocks(self, ops: EagerOps, pairs: list[tuple[int, int]]) -> None:
+        module, spec = self.native.module, ops.spec
+        if spec is None or ops.pages is None:
+            raise PlatformError("copy_blocks: these ops have no pages")
+        flat = np.array([len(pairs), *(page for pair in pairs for page in pair)], np.int32)
+        program = module.Program()
+        name = self.native.table["copy_blocks"].many
+        fields = {"pairs": flat.ctypes.data, "page_bytes": page_bytes(spec)}
+        program.add(name, name, 0, (_FIXED_ROWS, 1), fields)
+        step = module.Step(0, 0, 0, None, None, None, None, None, None, None, ops.pages.address, [])
+        program.run(self.team, step, 0, 1)
+
+
+@dataclass
+class SelfTest:
+    """The self-test of one loaded module. `golden` maps cases to digests; `seconds` is what it took so far."""
+
+    native: Native
+    golden: Mapping[str, str] = field(default_factory=lambda: GOLDEN)
+    seconds: float = 0.0
+    _wanted: dict[str, Case] = field(default_factory=dict)
+    _passed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+
+    @cached_property
+    def _team(self) -> Any:
+        return self.native.module.Team(1, 0)
+
+    @property
+    def num_passed(self) -> int:
+        """Cases passed, once per choice of kernels."""
+        return len(self._passed)
+
+    def prove_format(self, form: str) -> None:
+        """Before weights of a checkpoint format are packed. PlatformError if no level gives the right bits."""
+        self._prove(for_format(form))
+
+    def prove(self, ops: Iterable[str]) -> None:
+        """Before these native ops run. Ops that a case of this model has covered already cost nothing."""
+        covered = {op for case in self._wanted.values() for op in case.covers}
+        self._prove(covering(set(ops) - covered))
+
+    def prove_all(self) -> None:
+        """Every op of the module, for `octavo doctor` and the tests."""
+        self._prove(covering(row.op for row in self.native.rows))
+
+    def _prove(self, wanted: Iterable[Case]) -> None:
+        start = time.perf_counter()
+        self._wanted.update((case.name, case) for case in wanted)
+        failed = self._first_failure()
+        while failed is not None:
+            self._disable(*failed)
+            failed = self._first_failure()
+        self.seconds += time.perf_counter() - start
+
+    def _first_failure(self) -> tuple[Case, str] | None:
+        """The first case that gives wrong bits as kernels are chosen now, with what it gave."""
+        for case in self._wanted.values():
+            key = (case.name, self._kernels(self.native, case))
+            if key in self._passed:
+                continue
+            got = self._run(self.native, case)
+            if got != self.golden.get(case.name):
+                return case, got
+            self._passed.add(key)
+        return None
+
+    def _disable(self, case: Case, got: str) -> None:
+        reason = f"its self-test failed: {case.name} gave {got} instead of {self.golden.get(case.name)}"
+        for level in self._to_blame(case, reason):
+            self.native.disable(level, reason)
+            log.warning("x86 level %s is not used: %s; `octavo doctor` shows the kernels in use", level, reason)
+
+    def _to_blame(self, case: Case, reason: str) -> list[str]:
+        """The single level without which the case passes, else the fewest best levels without which it does."""
+        used = {self._level(name) for name in self._kernels(self.native, case)}
+        levels = [level for level in reversed(self.native.levels) if level in used]
+        fewest = [levels[:count] for count in range(2, len(self.native.levels) + 1) if count <= len(levels)]
+        for blamed in [[level] for level in levels] + fewest:
+            bad = self.native.bad_levels | dict.fromkeys(blamed, reason)
+            trial = Native(self.native.module, self.native.isa, bad)
+            if self._run(trial, case) == self.golden.get(case.name):
+                return blamed
+        raise PlatformError(
+            f"the x86 kernels give wrong results on this processor: {case.name} fails at every level ({', '.join(levels)}); "
+            "reinstall octavo, or set OCTAVO_PLATFORM=reference (slow)"
+        )
+
+    def _run(self, native: Native, case: Case) -> str:
+        """The digest, or why there is none."""
+        try:
+            return digest(case.run(X86Cell(native, self._team)))
+        except OctavoError as error:
+            return f"an error ({error})"
+
+    def _kernels(self, native: Native, case: Case) -> tuple[str, ...]:
+        choices = [native.table[op] for op in case.covers if op in native.table]
+        return tuple(dict.fromkeys(name for choice in choices for name in (choice.few, choice.many)))
+
+    def _level(self, kernel: str) -> str:
+        return next(row.level for row in self.native.rows if row.name == kernel)
