@@ -3,6 +3,7 @@ tiny.py.
 
     python tests/golden/make_model_golden.py            write the files
     python tests/golden/make_model_golden.py --check    regenerate and compare within 1e-5; exit 1 on a difference
+    ... --dump FOLDER                                   also write all logits of two lengths (ci/test-oracle)
 
 Needs torch and transformers; run from the repository root with PYTHONPATH=src:. so that `tests` can be imported. Each
 file holds, per prompt length L, `logits_L` float32 [rows, columns] for `golden_rows(L)` and `GOLDEN_COLUMNS`. Prompts
@@ -11,7 +12,8 @@ longer than the short range of longrope are the oracle's long choice: it chooses
 
 from __future__ import annotations
 
-import sys
+import argparse
+import hashlib
 import tempfile
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from tests.golden import tiny
 
 FOLDER = Path(__file__).parent / "models"
 CHECK_BOUND = 1e-5
+DUMP_LENGTHS = (7, 200)
 
 
 def oracle_logits(case: str, lengths: tuple[int, ...] = tiny.LENGTHS) -> dict[int, NDArray[np.float32]]:
@@ -46,23 +49,35 @@ def oracle_logits(case: str, lengths: tuple[int, ...] = tiny.LENGTHS) -> dict[in
     return found
 
 
-def golden(case: str) -> dict[str, NDArray[np.float32]]:
-    """What the file of a case holds."""
+def golden(logits: dict[int, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """What the file of a case holds, of all its logits."""
     return {
-        f"logits_{length}": logits[tiny.golden_rows(length), tiny.GOLDEN_COLUMNS]
-        for length, logits in oracle_logits(case).items()
+        f"logits_{length}": values[tiny.golden_rows(length), tiny.GOLDEN_COLUMNS] for length, values in logits.items()
     }
+
+
+def source_digest() -> bytes:
+    """What the checkpoints are made by, so that a dump of older ones is not compared with."""
+    return hashlib.sha256(Path(tiny.__file__).read_bytes()).digest()
 
 
 def main() -> int:
     """Writes the files, or compares with them."""
-    is_check = "--check" in sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--dump", type=Path, help="also write all logits of two lengths, for the live comparison")
+    args = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     num_bad = 0
     for case in tiny.CASES:
-        fresh = golden(case)
+        logits = oracle_logits(case)
+        if args.dump is not None:
+            args.dump.mkdir(parents=True, exist_ok=True)
+            kept = {f"logits_{length}": logits[length] for length in DUMP_LENGTHS}
+            np.savez(args.dump / f"{case}.npz", source=np.frombuffer(source_digest(), np.uint8), **kept)
+        fresh = golden(logits)
         path = FOLDER / f"{case}.npz"
-        if not is_check:
+        if not args.check:
             np.savez_compressed(path, **fresh)
             largest = max(float(np.abs(x).max()) for x in fresh.values())
             print(f"{case}: written, {path.stat().st_size} bytes, largest logit {largest:.2f}")
