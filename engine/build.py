@@ -64,7 +64,7 @@ def build_core(config: EngineConfig) -> EngineCore:
     platform = chosen.platform
     phases.mark("platform")
 
-    cache_dir = config.cache_dir or environment.cache
+    cache_dir = Path(config.cache_dir) if config.cache_dir else environment.cache
     source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
     files = open_model(source.path, needs_tokenizer=False)
     phases.mark("open")

@@ -90,7 +90,7 @@ class EngineConfig:
     has_partial_reuse: bool = True
     policy: str = "fcfs"
     is_offline: bool = False
-    cache_dir: Path | None = None
+    cache_dir: str | None = None  # None: the environment's
     packed_cache: str = "auto"  # keep packed weights on disk: auto (models worth it), on, off
     expand_weights: bool = False  # expand every weight to float32 (parity runs)
     seed: int = 0

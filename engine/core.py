@@ -74,7 +74,7 @@ class EngineCore:
             salt=message.salt,
             choice=message.choice,
         )
-        for choice in self.scheduler.add(request):
+        for choice in self.scheduler.add(request, message.leader or None):
             self._choices[(choice.request_id, choice.choice)] = choice
 
     def abort(self, request_id: str) -> bool:

@@ -22,7 +22,8 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
 class AddRequest(Message, frozen=True):
     """Run these prompt tokens. `salt` narrows the prefix cache to a tenant; `priority`: lower runs first.
 
-    `choice` distinguishes the n answers of one call (the seed is shared); `arrival_s` is the API's monotonic clock.
+    `choice` distinguishes the n answers of one call (the seed is shared), `leader` is the request id of their first one: the
+    others wait until its prompt is computed and share it. `arrival_s` is the API's monotonic clock.
     """
 
     request_id: str
@@ -32,6 +33,7 @@ class AddRequest(Message, frozen=True):
     priority: int = 0
     salt: bytes = b""
     arrival_s: float = 0.0
+    leader: str = ""
 
 
 class AbortRequest(Message, frozen=True):

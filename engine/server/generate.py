@@ -65,6 +65,7 @@ def build_requests(
             priority=body.priority or 0,
             salt=salt,
             arrival_s=now,
+            leader=f"{request.id}-{place - choice}" if choice else "",
         )
         for place, (prompt, choice) in enumerate((p, c) for p in prompts for c in range(num_choices))
     ]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.platforms.batch import check_batch
 from octavo.platforms.types import Batch, SampleBatch, SampleResult
 from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.recorder import Recorded
@@ -59,6 +60,7 @@ class X86Executable:
             self._pages[target * size : (target + 1) * size] = self._pages[source * size : (source + 1) * size]
 
     def run(self, batch: Batch) -> None:
+        check_batch(batch)
         self._batch = batch
         if batch.num_tokens:
             self._rope.fill(int(batch.positions.max()) + 1)

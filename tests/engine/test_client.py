@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.golden import tiny
 
@@ -174,3 +175,15 @@ def _is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
     except FileNotFoundError:
         return False
+
+
+def test_choices_sent_one_by_one_compute_their_prompt_once(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        first = request("c0", 50, temperature=1.0, seed=3)
+        rest = [msgspec.structs.replace(first, request_id=f"c{i}", choice=i, leader="c0") for i in (1, 2, 3)]
+        answers = await asyncio.gather(*(collect(engine.submit(r)) for r in (first, *rest)))
+        assert len({tuple(tokens) for tokens, _ in answers}) == 4, "choices draw their own noise"
+        stats = await idle(engine)
+        assert stats["prefix_cache_hits"] == 3 * 49
+
+    with_engine(model, body)

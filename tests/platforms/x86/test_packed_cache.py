@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_costs_only_a_warning(tmp_path: Path) ->
 
 def test_a_model_served_from_packed_weights_gives_the_same_bits(tmp_path: Path) -> None:
     model = bits.write_quantized("llama", "q4_1", tmp_path / "m.gguf")
-    options = {"packed_cache": "on", "cache_dir": tmp_path / "cache"}
+    options = {"packed_cache": "on", "cache_dir": str(tmp_path / "cache")}
     prompts = bits.prompts([5, 40])
     plain = bits.run(bits.make_core(model, packed_cache="off"), prompts)
     files = open_model(model, needs_tokenizer=False)
