@@ -9,7 +9,7 @@ import logging
 import secrets
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, get_args
 
@@ -20,14 +20,15 @@ from octavo.engine.core import EngineCore, make_scheduler
 from octavo.engine.errors import ConfigError, EngineDeadError
 from octavo.engine.loading.config import ModelFiles, open_model
 from octavo.engine.loading.source import resolve
-from octavo.engine.memory import plan_memory
+from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.messages import AddRequest, EngineInfo
+from octavo.engine.models.decoder import Decoder
 from octavo.engine.models.load import load_model
 from octavo.engine.runner import Runner
 from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms.limits import read_limits
-from octavo.platforms.ops import NUMERICS_VERSION
-from octavo.platforms.platform import CacheHome, Capacity
+from octavo.platforms.ops import NUMERICS_VERSION, Weights
+from octavo.platforms.platform import CacheHome, Capacity, Platform
 from octavo.platforms.registry import choose_platform
 from octavo.platforms.types import KVDtype, KVSpec
 
@@ -50,9 +51,22 @@ class Phases:
         self._at = now
 
 
-def build_core(config: EngineConfig) -> EngineCore:
-    """Everything up to the first token. ModelError, ConfigError or PlatformError say what is wrong."""
-    phases = Phases()
+@dataclass
+class Prepared:
+    """A model read, placed and planned, but not yet running."""
+
+    platform: Platform
+    source_name: str
+    files: ModelFiles
+    weights: Weights
+    decoder: Decoder
+    spec: KVSpec
+    capacity: Capacity
+    plan: MemoryPlan
+
+
+def prepare(config: EngineConfig, phases: Phases, *, is_dry: bool = False) -> Prepared:
+    """Limits, platform, weights, memory plan. `is_dry`: sizes only, no weight is packed and the result cannot run."""
     environment = read_environment()
     if config.kv_dtype not in get_args(KVDtype):
         raise ConfigError(f"kv_dtype={config.kv_dtype}: allowed are {', '.join(get_args(KVDtype))}")
@@ -68,7 +82,7 @@ def build_core(config: EngineConfig) -> EngineCore:
     source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
     files = open_model(source.path, needs_tokenizer=False)
     phases.mark("open")
-    weights = platform.weights(packed_home(config, files, cache_dir))
+    weights = platform.weights(None if is_dry else packed_home(config, files, cache_dir), is_dry=is_dry)
     decoder = load_model(
         files.checkpoint,
         weights,
@@ -86,20 +100,33 @@ def build_core(config: EngineConfig) -> EngineCore:
         spec,
         platform.page_bytes(spec),
         usable_bytes=limits.usable_memory,
-        free_bytes=read_limits().free_memory,
+        free_bytes=read_limits().free_memory - (files.checkpoint.num_bytes if is_dry else 0),
         weights_bytes=files.checkpoint.num_bytes,
         scratch_bytes=platform.scratch_bytes(decoder, spec, capacity),
         kv_bytes=config.kv_bytes,
         max_model_len=max_len,
         max_num_seqs=config.max_num_seqs,
     )
-    log.info("%s", plan.line())
     capacity = replace(capacity, num_pages=plan.num_pages)
-    executable = platform.build(decoder, spec, capacity)
+    return Prepared(platform, source.name, files, weights, decoder, spec, capacity, plan)
+
+
+def preview(config: EngineConfig) -> MemoryPlan:
+    """The memory plan of a model, from its headers; no weight is read."""
+    return prepare(config, Phases(), is_dry=True).plan
+
+
+def build_core(config: EngineConfig) -> EngineCore:
+    """Everything up to the first token. ModelError, ConfigError or PlatformError say what is wrong."""
+    phases = Phases()
+    made = prepare(config, phases)
+    log.info("%s", made.plan.line())
+    files, spec, platform = made.files, made.spec, made.platform
+    executable = platform.build(made.decoder, spec, made.capacity)
     scheduler = make_scheduler(
         spec,
-        num_blocks=plan.num_pages,
-        max_model_len=max_len,
+        num_blocks=made.plan.num_pages,
+        max_model_len=made.capacity.max_len,
         max_batch_tokens=config.max_batch_tokens,
         max_num_seqs=config.max_num_seqs,
         max_queue=config.max_queue,
@@ -112,11 +139,11 @@ def build_core(config: EngineConfig) -> EngineCore:
     phases.mark("build")
 
     info = EngineInfo(
-        model=source.name,
+        model=made.source_name,
         architecture=files.architecture,
-        vocab_size=decoder.spec.vocab,
+        vocab_size=made.decoder.spec.vocab,
         max_model_len=scheduler.max_len,
-        num_blocks=plan.num_pages,
+        num_blocks=made.plan.num_pages,
         block_tokens=spec.block_tokens,
         eos_ids=list(files.eos_token_ids),
         weight_formats=sorted({files.checkpoint.info(name).format for name in files.checkpoint}),
@@ -128,10 +155,10 @@ def build_core(config: EngineConfig) -> EngineCore:
         load_s=phases.seconds,
         epoch=secrets.randbits(63),
     )
-    core = EngineCore(Runner(executable, spec, capacity, decoder.spec.vocab), scheduler, info)
+    core = EngineCore(Runner(executable, spec, made.capacity, made.decoder.spec.vocab), scheduler, info)
     prove(core)
     phases.mark("first_token")
-    threading.Thread(target=weights.save, name="octavo-packed-cache", daemon=True).start()
+    threading.Thread(target=made.weights.save, name="octavo-packed-cache", daemon=True).start()
     return core
 
 

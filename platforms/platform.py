@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,10 +81,18 @@ class Platform(Protocol):
         """Levels in use, slowest first; a level can fall out when its self-test fails."""
         ...
 
-    def weights(self, cache: CacheHome | None = None) -> Weights: ...
+    def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> Weights:
+        """Where a model's weights go. `is_dry`: only sizes are wanted; nothing is packed and the model cannot run."""
+        ...
+
     def page_bytes(self, spec: KVSpec) -> int: ...
     def scratch_bytes(self, model: Model, spec: KVSpec, capacity: Capacity) -> int: ...
     def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> Executable: ...
     def variants(self) -> list[Variant]:
         """Every kernel and why it is or is not chosen, best first per op."""
+        ...
+
+    def diagnose(self, *, is_testing_all: bool = False) -> dict[str, Any]:
+        """Plain data for `octavo doctor`, by section: levels with the reason against each, self-test results. Runs the
+        self-test of every kernel in use; `is_testing_all`: also of every level by itself."""
         ...

@@ -117,8 +117,8 @@ class ReferencePlatform:
     block_tokens = 32
     num_threads = 1
 
-    def weights(self, cache: CacheHome | None = None) -> ReferenceWeights:
-        del cache  # nothing is packed
+    def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> ReferenceWeights:
+        del cache, is_dry  # nothing is packed
         return ReferenceWeights()
 
     def page_bytes(self, spec: KVSpec) -> int:
@@ -134,3 +134,8 @@ class ReferencePlatform:
 
     def variants(self) -> list[Variant]:
         return [Variant(op, f"{op}__reference", "reference", detail={"chosen": True, "rows": "few+many"}) for op in OPS]
+
+    def diagnose(self, *, is_testing_all: bool = False) -> dict[str, Any]:
+        """The reference is what others are tested against."""
+        del is_testing_all
+        return {}

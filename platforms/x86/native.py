@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.select import KernelRow, OpTable, allowed_features, choose, explain
+from octavo.platforms.select import KernelRow, OpTable, allowed_features, choose, explain, refusal
 from octavo.platforms.types import Variant
 
 
@@ -56,6 +56,24 @@ class Native:
         return tuple(
             name for name, bits in self.levels.items() if not bits & ~self.allowed and name not in self.bad_levels
         )
+
+    def describe_levels(self) -> list[dict[str, Any]]:
+        """Every level, slowest first: does the processor have it, may it be used, why not, and how many kernels it has."""
+        chosen = {name for choice in self.table.choices.values() for name in (choice.few, choice.many)}
+        rows = []
+        for level, bits in self.levels.items():
+            kernels = [row.name for row in self.rows if row.level == level]
+            rows.append(
+                {
+                    "level": level,
+                    "is_available": not bits & ~self.available,
+                    "is_allowed": not bits & ~self.allowed,
+                    "kernels": len(kernels),
+                    "chosen": len(chosen & set(kernels)),
+                    "reason": refusal(KernelRow("", "", level, bits), self.available, self.allowed, self.bad_levels),
+                }
+            )
+        return rows
 
     def disable(self, level: str, reason: str) -> None:
         """Takes a level out of the choice (its self-test failed)."""

