@@ -32,24 +32,20 @@ def missing_tools() -> str:
 
 
 def newest_build(root: Path) -> Path | None:
-    """The objects' folder of the newest ordinary build, or None. Sanitizer builds instrument everything, so they don't count."""
-    found = [
-        folder
-        for folder in root.glob("build/*/CMakeFiles/_avx.dir/csrc_avx")
-        if not folder.parts[-4].startswith(("asan", "tsan", "emulated"))
-    ]
-    return max(found, key=lambda folder: folder.stat().st_mtime, default=None) if not missing_tools() else None
+    """The newest ordinary build folder that holds objects, or None; sanitizer builds hold other code."""
+    found = [folder for folder in root.glob("build/*/CMakeFiles/_avx.dir/csrc_avx") if "asan" not in folder.parts]
+    newest = max(found, key=lambda folder: folder.stat().st_mtime, default=None) if not missing_tools() else None
+    return newest and newest.parents[2]
 
 
 def _objects(root: Path) -> list[Path]:
-    folder = newest_build(root)
-    return (
-        sorted(
-            o for o in folder.rglob("*.cpp.o") if (root / "csrc_avx" / o.relative_to(folder).with_suffix("")).exists()
-        )
-        if folder
-        else []
-    )
+    """Objects of the newest build whose sources are still there."""
+    build = newest_build(root)
+    if build is None:
+        return []
+    folders = [build / "CMakeFiles" / f"{target}.dir" for target in ("_avx", "_avx_kernels")]
+    objects = [(folder, obj) for folder in folders for obj in sorted(folder.rglob("*.cpp.o"))]
+    return [obj for folder, obj in objects if (root / obj.relative_to(folder).with_suffix("")).exists()]
 
 
 def _level(obj: Path) -> str:

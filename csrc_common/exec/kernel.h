@@ -22,7 +22,8 @@ struct Lane {
   int64_t scratch_bytes;
 
   // Claims the next `chunk` of `total` units: fills [begin, end) and returns true, or false when none is left.
-  bool claim(int64_t total, int64_t chunk, int64_t* begin, int64_t* end) const {
+  // Inline by force: a copy of it in one level's object could otherwise serve all others.
+  [[gnu::always_inline]] bool claim(int64_t total, int64_t chunk, int64_t* begin, int64_t* end) const {
     if (num_threads == 1 && chunk < total) chunk = total;  // nobody to share with: one claim
     const int64_t at = next->fetch_add(chunk, std::memory_order_relaxed);
     if (at >= total) return false;

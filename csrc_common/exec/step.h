@@ -37,7 +37,7 @@ struct Rows {
   int32_t fixed;  // rows when kind is kFixed
 };
 
-inline int64_t num_rows(const Rows& rows, const Step& step) {
+[[gnu::always_inline]] inline int64_t num_rows(const Rows& rows, const Step& step) {
   switch (rows.kind) {
     case kTokens: return step.num_tokens;
     case kLogits: return step.num_logits;
