@@ -77,7 +77,9 @@ void fill(uint8_t* args, const KernelRow& row, const py::dict& values) {
     uint8_t* at = args + field.offset;
     switch (field.kind) {
       case FieldKind::pointer: {
-        const uintptr_t v = value.cast<uintptr_t>();
+        // An address, or an array whose address is meant; the caller keeps it alive as long as the program runs.
+        const uintptr_t v = PyLong_Check(value.ptr()) ? value.cast<uintptr_t>()
+                                                      : reinterpret_cast<uintptr_t>(py::buffer(value).request().ptr);
         std::memcpy(at, &v, sizeof v);
         break;
       }

@@ -15,6 +15,7 @@ _INPUTS = (
     *("position", "num_logprobs", "count_start", "count_ids", "count_output", "bias_start", "bias_ids", "bias_values"),
     *("banned_start", "banned_ids", "mask_row", "masks"),
 )
+_OUTPUTS = ("ids", "logprobs", "ranks", "best_ids", "best_logprobs")
 #: csrc_common/contract/sample.h, sample_work_bytes
 WORK_BYTES_PER_TOKEN = 2 * 16 + 4 + 1
 
@@ -26,6 +27,7 @@ class NativeSampler:
         self.native = native
         self.team = team
         self._work: Any = None
+        self._no_step = native.module.Step(0, 0, 0, None, None, None, None, None, None, None, 0, [])
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
         rows, vocab = logits.shape
@@ -39,13 +41,10 @@ class NativeSampler:
         )
         if rows == 0:
             return result
-        fields: dict[str, Any] = {name: getattr(batch, name).ctypes.data for name in _INPUTS}
-        outputs = {
-            name: getattr(result, name).ctypes.data
-            for name in ("ids", "logprobs", "ranks", "best_ids", "best_logprobs")
-        }
-        fields |= outputs | {
-            "logits": logits.ctypes.data, "ld": logits.strides[0] // 4, "vocab": vocab, "num_rows": rows,
+        fields: dict[str, Any] = {name: getattr(batch, name) for name in _INPUTS}
+        fields |= {name: getattr(result, name) for name in _OUTPUTS}
+        fields |= {
+            "logits": logits, "ld": logits.strides[0] // 4, "vocab": vocab, "num_rows": rows,
             "mask_words": batch.masks.shape[1], "raw_logprobs": int(batch.raw_logprobs), "max_logprobs": best,
         }  # fmt: skip
         padded = -(-vocab // 64) * 64
@@ -56,6 +55,5 @@ class NativeSampler:
         name = self.native.table["sample"].many
         program = self.native.module.Program()
         program.add(name, name, 0, (3, rows), fields)
-        step = self.native.module.Step(0, 0, 0, None, None, None, None, None, None, None, 0, [])
-        program.run(self.team, step, 0, 1)
+        program.run(self.team, self._no_step, 0, 1)
         return result
