@@ -36,7 +36,8 @@ def main() -> int:
     for problem in problems:
         print(problem, file=sys.stderr)
     built = objects.newest_build(root)
-    where = f"objects of {built.relative_to(root)}" if built else "no built objects here, so their rules did not run"
+    nothing = "no objects of today's kernels under build/, so their rules did not run"
+    where = f"objects of {built.relative_to(root)}" if built else nothing
     print(f"rules: {len(RULES)} checked ({where}), {len(problems)} breaches")
     return 1 if problems else 0
 

@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "OCTAVO_API_KEY": "API key(s) of the server, comma separated",
     "OCTAVO_LOG": "log level: debug, info, warning, error",
 }
+SECRETS = ("OCTAVO_API_KEY",)
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -68,6 +69,13 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
         api_keys=tuple(key for key in (text("OCTAVO_API_KEY") or "").split(",") if key),
         log=log,
     )
+
+
+def shown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """OCTAVO_ variables that are set, known or not, fit to be printed: secrets are not shown."""
+    env = os.environ if environ is None else environ
+    shown = {name: "(set, not shown)" if name in SECRETS else env[name] for name in ENVIRONMENT if name in env}
+    return shown | {name: "(unknown)" for name in env if name.startswith("OCTAVO_") and name not in ENVIRONMENT}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
-from octavo.engine.config import ENVIRONMENT, Environment, read_environment
+from octavo.engine.config import Environment, read_environment, shown_variables
 from octavo.engine.errors import OctavoError
 from octavo.engine.memory import MemoryPlan
 from octavo.platforms.limits import Limits, read_limits
@@ -25,7 +25,6 @@ from octavo.platforms.registry import choose_platform
 from octavo.platforms.types import Variant
 
 PACKAGES = ("numpy", "tokenizers", "jinja2", "msgspec", "granian", "rich", "blake3", "huggingface-hub")
-SECRETS = ("OCTAVO_API_KEY",)
 #: what the kernels' feature groups rest on, as /proc/cpuinfo spells it
 FLAGS = (
     *(
@@ -58,9 +57,9 @@ def report(*, memory: MemoryPlan | None = None, is_testing_all: bool = False, ro
         environment = read_environment()
     except OctavoError as error:
         environment = Environment()
-        found["environment"] = _variables() | {"problem": str(error)}
+        found["environment"] = shown_variables() | {"problem": str(error)}
     else:
-        found["environment"] = _variables()
+        found["environment"] = shown_variables()
     found |= _platform(environment, limits, is_testing_all=is_testing_all)
     found["limits"] = _limits(limits)
     found["memory"] = None if memory is None else {**asdict(memory), "kv_bytes": memory.kv_bytes, "plan": memory.line()}
@@ -130,13 +129,6 @@ def _limits(limits: Limits) -> dict[str, Any]:
         node["cpus"] = _ranges(node["cpus"])
     fields["allowed_cpus"] = _ranges(fields["allowed_cpus"])
     return fields | {"thread_budget": limits.thread_budget, "notes": list(limits.notes), "nodes": list(fields["nodes"])}
-
-
-def _variables() -> dict[str, Any]:
-    """OCTAVO_ variables that are set, known or not."""
-    known = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    known |= {name: "(set, not shown)" for name in SECRETS if name in known}
-    return known | {name: "(unknown)" for name in os.environ if name.startswith("OCTAVO_") and name not in ENVIRONMENT}
 
 
 def _cache(folder: Path) -> dict[str, Any]:

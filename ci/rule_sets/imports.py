@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engine.config": _BASE,
     "quant": _BASE,
     "platforms": ("quant", *_BASE),
-    "platforms.doctor": ("quant", "engine.config", "engine.memory", *_BASE),
+    "platforms.doctor": ("platforms", "quant", "engine.config", "engine.memory", *_BASE),
     "engine.text": _BASE,
     "engine.loading": ("quant", *_BASE),
     "engine.layers": ("platforms", *_BASE),

@@ -32,10 +32,19 @@ def missing_tools() -> str:
 
 
 def newest_build(root: Path) -> Path | None:
-    """The newest ordinary build folder that holds objects, or None; sanitizer builds hold other code."""
+    """The newest ordinary build folder that holds objects, or None; sanitizer builds hold other code.
+
+    A build from before the last change of kernels.inc says nothing about the sources of today.
+    """
     found = [folder for folder in root.glob("build/*/CMakeFiles/_avx.dir/csrc_avx") if "asan" not in folder.parts]
-    newest = max(found, key=lambda folder: folder.stat().st_mtime, default=None) if not missing_tools() else None
-    return newest and newest.parents[2]
+    if missing_tools() or not found:
+        return None
+    newest = max(found, key=lambda folder: folder.stat().st_mtime)
+    changed = (root / "csrc_avx/kernels.inc").stat().st_mtime
+    registry = newest / "registry.cpp.o"
+    if registry.exists() and registry.stat().st_mtime < changed:
+        return None
+    return newest.parents[2]
 
 
 def _objects(root: Path) -> list[Path]:

@@ -15,7 +15,11 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler here")
 #: what goes wrong -> (header, sound text, text of the fault)
 FAULTS = {
     "no barrier between two ops": ("exec/program.h", "if (i + 1 < last) team.barrier();", ""),
-    "no barrier at the end of a run": ("exec/team.h", "job_(job_self_, lane(0));\n    barrier();", "job_(job_self_, lane(0));"),
+    "no barrier at the end of a run": (
+        "exec/team.h",
+        "job_(job_self_, lane(0));\n    barrier();",
+        "job_(job_self_, lane(0));",
+    ),
     "work counter not set back": ("exec/team.h", "next_.store(0, std::memory_order_relaxed);\n      phase_", "phase_"),
     "chunks claimed twice": ("exec/kernel.h", "next->fetch_add(chunk,", "next->fetch_add(chunk - 1,"),
     "caller keeps flushing denormals": ("exec/team.h", "~FlushDenormals() {", "~FlushDenormals() { return;"),
@@ -23,7 +27,15 @@ FAULTS = {
 
 
 def build(headers: Path, target: Path) -> Path:
-    command = [str(COMPILER), "-std=c++17", "-O1", f"-I{headers}", str(ROOT / "tests/native/team_test.cpp"), "-o", str(target)]
+    command = [
+        str(COMPILER),
+        "-std=c++17",
+        "-O1",
+        f"-I{headers}",
+        str(ROOT / "tests/native/team_test.cpp"),
+        "-o",
+        str(target),
+    ]
     subprocess.run([*command, "-lpthread"], check=True)
     return target
 
