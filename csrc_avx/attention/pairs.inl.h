@@ -1,7 +1,7 @@
 // Sources of pairs: the B operand of dot32, read as vectors of the even and of the odd element of each pair.
 //
-// Pairs<V, View>::read(view, i, lane, &even, &odd) gives kLanes lanes of pair row i, from `lane` on. They may come in another
-// order; `order` puts a finished vector right. Every widening to float32 is exact.
+// Pairs<V, View>::even and odd give kLanes lanes of pair row i, from `lane` on. They may come in another order; `order` puts a
+// finished vector right. Every widening to float32 is exact. From kUnpackRows rows on, unpacking a block once pays.
 #pragma once
 #include <cstring>
 
@@ -30,10 +30,9 @@ struct Pairs;
 template <class V>
 struct Pairs<V, Planes> {
   using F = typename V::F;
-  static void read(const Planes& b, int64_t i, int64_t lane, F* e, F* o) {
-    *e = V::load(b.even + i * b.stride + lane);
-    *o = V::load(b.odd + i * b.stride + lane);
-  }
+  static constexpr int64_t kUnpackRows = INT64_MAX;
+  static F even(const Planes& b, int64_t i, int64_t lane) { return V::load(b.even + i * b.stride + lane); }
+  static F odd(const Planes& b, int64_t i, int64_t lane) { return V::load(b.odd + i * b.stride + lane); }
   static F order(F x) { return x; }
 };
 
@@ -51,99 +50,142 @@ inline float widen(int8_t x) { return static_cast<float>(x); }
 
 template <class T>
 struct Pairs<vec::F32x1, Packed<T>> {
-  static void read(const Packed<T>& b, int64_t i, int64_t lane, float* e, float* o) {
-    const T* p = b.at + i * b.stride + 2 * lane;
-    *e = widen(p[0]);
-    *o = widen(p[1]);
-  }
+  static constexpr int64_t kUnpackRows = 2;
+  static float even(const Packed<T>& b, int64_t i, int64_t lane) { return widen(b.at[i * b.stride + 2 * lane]); }
+  static float odd(const Packed<T>& b, int64_t i, int64_t lane) { return widen(b.at[i * b.stride + 2 * lane + 1]); }
   static float order(float x) { return x; }
 };
 
 #if defined(__AVX2__)
+// Even and odd elements of 16 floats; lanes 0 1 4 5 2 3 6 7.
+inline __m256 evens_of(__m256 low, __m256 high) { return _mm256_shuffle_ps(low, high, 0x88); }
+inline __m256 odds_of(__m256 low, __m256 high) { return _mm256_shuffle_ps(low, high, 0xDD); }
+inline __m256 in_order(__m256 x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xD8)); }
+
 template <>
 struct Pairs<vec::F32x8, Packed<float>> {
-  static void read(const Packed<float>& b, int64_t i, int64_t lane, __m256* e, __m256* o) {
-    const float* p = b.at + i * b.stride + 2 * lane;
-    const __m256 low = _mm256_loadu_ps(p), high = _mm256_loadu_ps(p + 8);
-    *e = _mm256_shuffle_ps(low, high, 0x88);  // lanes 0 1 4 5 2 3 6 7
-    *o = _mm256_shuffle_ps(low, high, 0xDD);
+  static constexpr int64_t kUnpackRows = 4;
+  static __m256 even(const Packed<float>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return evens_of(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
   }
-  static __m256 order(__m256 x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xD8)); }
+  static __m256 odd(const Packed<float>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return odds_of(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+  }
+  static __m256 order(__m256 x) { return in_order(x); }
 };
 
 template <>
 struct Pairs<vec::F32x8, Packed<F16>> {
-  static void read(const Packed<F16>& b, int64_t i, int64_t lane, __m256* e, __m256* o) {
-    const auto* p = reinterpret_cast<const uint16_t*>(b.at + i * b.stride + 2 * lane);
-    const __m256 low = vec::F32x8::load_f16(p), high = vec::F32x8::load_f16(p + 8);
-    *e = _mm256_shuffle_ps(low, high, 0x88);
-    *o = _mm256_shuffle_ps(low, high, 0xDD);
+  static constexpr int64_t kUnpackRows = 2;
+  static __m256 even(const Packed<F16>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return evens_of(vec::F32x8::load_f16(&p->bits), vec::F32x8::load_f16(&p->bits + 8));
   }
-  static __m256 order(__m256 x) { return Pairs<vec::F32x8, Packed<float>>::order(x); }
+  static __m256 odd(const Packed<F16>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return odds_of(vec::F32x8::load_f16(&p->bits), vec::F32x8::load_f16(&p->bits + 8));
+  }
+  static __m256 order(__m256 x) { return in_order(x); }
 };
 
 template <>
 struct Pairs<vec::F32x8, Packed<BF16>> {
-  static void read(const Packed<BF16>& b, int64_t i, int64_t lane, __m256* e, __m256* o) {
-    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.at + i * b.stride + 2 * lane));
-    *e = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
-    *o = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
+  static constexpr int64_t kUnpackRows = 12;
+  static __m256 even(const Packed<BF16>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16));
+  }
+  static __m256 odd(const Packed<BF16>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
   }
   static __m256 order(__m256 x) { return x; }
 };
 
 template <>
 struct Pairs<vec::F32x8, Packed<int8_t>> {
-  static void read(const Packed<int8_t>& b, int64_t i, int64_t lane, __m256* e, __m256* o) {
-    const __m256i x = _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b.at + i * b.stride + 2 * lane)));
-    *e = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, 24), 24));
-    *o = _mm256_cvtepi32_ps(_mm256_srai_epi32(x, 8));
+  static constexpr int64_t kUnpackRows = 6;
+  static __m256i words(const int8_t* p) {
+    return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static __m256 even(const Packed<int8_t>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words(p), 24), 24));
+  }
+  static __m256 odd(const Packed<int8_t>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(words(p), 8));
   }
   static __m256 order(__m256 x) { return x; }
 };
 #endif
 
 #if defined(__AVX512F__)
-inline void split_pairs(__m512 a, __m512 b, __m512* e, __m512* o) {
-  const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  *e = _mm512_permutex2var_ps(a, evens, b);
-  *o = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
+inline __m512 evens_of(__m512 low, __m512 high) {
+  return _mm512_permutex2var_ps(low, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), high);
 }
+inline __m512 odds_of(__m512 low, __m512 high) {
+  return _mm512_permutex2var_ps(low, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), high);
+}
+inline __m512 in_order(__m512 x) { return x; }
 
 template <>
 struct Pairs<vec::F32x16, Packed<float>> {
-  static void read(const Packed<float>& b, int64_t i, int64_t lane, __m512* e, __m512* o) {
-    const float* p = b.at + i * b.stride + 2 * lane;
-    split_pairs(_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16), e, o);
+  static constexpr int64_t kUnpackRows = 4;
+  static __m512 even(const Packed<float>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return evens_of(_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16));
   }
-  static __m512 order(__m512 x) { return x; }
+  static __m512 odd(const Packed<float>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return odds_of(_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16));
+  }
+  static __m512 order(__m512 x) { return in_order(x); }
 };
 
 template <>
 struct Pairs<vec::F32x16, Packed<F16>> {
-  static void read(const Packed<F16>& b, int64_t i, int64_t lane, __m512* e, __m512* o) {
-    const auto* p = reinterpret_cast<const uint16_t*>(b.at + i * b.stride + 2 * lane);
-    split_pairs(vec::F32x16::load_f16(p), vec::F32x16::load_f16(p + 16), e, o);
+  static constexpr int64_t kUnpackRows = 2;
+  static __m512 even(const Packed<F16>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return evens_of(vec::F32x16::load_f16(&p->bits), vec::F32x16::load_f16(&p->bits + 16));
   }
-  static __m512 order(__m512 x) { return x; }
+  static __m512 odd(const Packed<F16>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return odds_of(vec::F32x16::load_f16(&p->bits), vec::F32x16::load_f16(&p->bits + 16));
+  }
+  static __m512 order(__m512 x) { return in_order(x); }
 };
 
 template <>
 struct Pairs<vec::F32x16, Packed<BF16>> {
-  static void read(const Packed<BF16>& b, int64_t i, int64_t lane, __m512* e, __m512* o) {
-    const __m512i x = _mm512_loadu_si512(b.at + i * b.stride + 2 * lane);
-    *e = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
-    *o = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
+  static constexpr int64_t kUnpackRows = 12;
+  static __m512 even(const Packed<BF16>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+  }
+  static __m512 odd(const Packed<BF16>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
   }
   static __m512 order(__m512 x) { return x; }
 };
 
 template <>
 struct Pairs<vec::F32x16, Packed<int8_t>> {
-  static void read(const Packed<int8_t>& b, int64_t i, int64_t lane, __m512* e, __m512* o) {
-    const __m512i x = _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.at + i * b.stride + 2 * lane)));
-    *e = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 24), 24));
-    *o = _mm512_cvtepi32_ps(_mm512_srai_epi32(x, 8));
+  static constexpr int64_t kUnpackRows = 6;
+  static __m512i words(const int8_t* p) {
+    return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static __m512 even(const Packed<int8_t>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words(p), 24), 24));
+  }
+  static __m512 odd(const Packed<int8_t>& b, int64_t i, int64_t lane) {
+    const auto* p = b.at + i * b.stride + 2 * lane;
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(words(p), 8));
   }
   static __m512 order(__m512 x) { return x; }
 };

@@ -83,7 +83,7 @@ alignas(64) inline constexpr float kCount[kBlock] = {0,  1,  2,  3,  4,  5,  6, 
 
 // Products to scores, in place, invisible ones to -inf; returns their maximum.
 template <class V, class KV>
-float finish_scores(const ScoreRule& rule, const KV& kv, const Row& row, BlockRange range, float* scores) {
+__attribute__((flatten)) float finish_scores(const ScoreRule& rule, const KV& kv, const Row& row, BlockRange range, float* scores) {
   using F = typename V::F;
   const F scale = V::broadcast(rule.scale), cap = V::broadcast(rule.softcap), slope = V::broadcast(row.alibi);
   F best = V::broadcast(-__builtin_inff());
@@ -115,7 +115,7 @@ float finish_scores(const ScoreRule& rule, const KV& kv, const Row& row, BlockRa
 
 // Scores to weights, in place; returns the sum of the exponentials.
 template <class V, class KV>
-float weigh(const KV& kv, const Row& row, BlockRange range, float* scores) {
+__attribute__((flatten)) float weigh(const KV& kv, const Row& row, BlockRange range, float* scores) {
   using F = typename V::F;
   const F m = V::broadcast(row.segment_max);
   vec::Lanes16<V> sum;
