@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from octavo.engine.errors import PlatformError
 from octavo.platforms.reference.kv import PagePool
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.types import Batch, GroupKind, KVGroup, KVSpec
@@ -20,22 +23,49 @@ from octavo.platforms.x86.native import Native, load
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
-MODULE = "octavo._avx"
 
 
-def variants(op: str, module: str = MODULE) -> list[tuple[str, str]]:
-    """(kernel name, level) of every kernel of `op` that this machine runs."""
-    native = Native(load(module))
-    levels = native.runnable_levels()
-    found = [(row.name, row.level) for row in native.rows if row.op == op and row.level in levels]
-    assert found, f"no kernel of {op} runs here"
-    return found
+@cache
+def module_of(level: str) -> Any:
+    """The native module where the processor has the level, else the emulated one (tests/emulated) if built, else None."""
+    for name in ("octavo._avx", "octavo._avx_emulated"):
+        try:
+            found = load(name)
+        except PlatformError:
+            continue
+        if level in Native(found).runnable_levels():
+            return found
+    return None
+
+
+def variants(op: str, *before: Any) -> list[Any]:
+    """(*before, kernel name, level) of every kernel of `op`, as pytest parameters; what cannot run is skipped."""
+    rows = [row for row in Native(load()).rows if row.op == op]
+    assert rows, f"no kernel of {op} is listed"
+    return [pytest.param(*before, row.name, row.level, id=row.name, marks=_marks(row.level)) for row in rows]
+
+
+def typed(op: str, dtypes: Sequence[str]) -> list[Any]:
+    """(dtype, kernel name, level) of every kernel of `op`_`dtype`."""
+    return [case for dtype in dtypes for case in variants(f"{op}_{dtype}", dtype)]
+
+
+def levels(op: str) -> list[Any]:
+    """(level,) of every kernel of `op`."""
+    rows = [row for row in Native(load()).rows if row.op == op]
+    return [pytest.param(row.level, id=row.level, marks=_marks(row.level)) for row in rows]
+
+
+def _marks(level: str) -> list[Any]:
+    why = f"this processor lacks {level} and octavo._avx_emulated is not built"
+    return [] if module_of(level) else [pytest.mark.skip(reason=why)]
 
 
 def eager(
     level: str, spec: KVSpec | None = None, num_pages: int = 1, threads: int = 1, max_len: int = 4096
 ) -> EagerOps:
-    native = Native(load(MODULE), (level,))
+    """Ops of one level and no other; kernels with a row threshold run from the first row on."""
+    native = Native(module_of(level), (level,))
     return EagerOps(native, native.module.Team(threads, 100), spec, num_pages, max_len)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import assert_bits, batch_of, eager, kv_spec, native, random_inputs, variants
+from tests.kernels.kv_case import assert_bits, batch_of, eager, kv_spec, levels, native, random_inputs
 
 from octavo.platforms.x86.recorder import page_bytes
 
@@ -13,7 +13,7 @@ def copy(ops: object, pairs: list[tuple[int, int]], size: int) -> None:
     flat = np.array([len(pairs), *(page for pair in pairs for page in pair)], np.int32)
     module = ops.native.module
     program = module.Program()
-    ((name, _),) = variants("copy_blocks")
+    name = "copy_blocks__scalar"
     program.add(name, name, 0, (3, 1), {"pairs": flat.ctypes.data, "page_bytes": size})
     step = module.Step(0, 0, 0, None, None, None, None, None, None, None, ops.pages.address, [])
     program.run(ops.team, step, 0, 1)
@@ -38,7 +38,7 @@ def test_pages_are_copied_in_order_and_no_other_is_touched(threads: int) -> None
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "int8"])
-@pytest.mark.parametrize("level", [level for _, level in variants("paged_attention_bf16")])
+@pytest.mark.parametrize("level", levels("paged_attention_bf16"))
 def test_a_partly_filled_copy_continues_like_the_original(level: str, dtype: str) -> None:
     """The source's later tokens, NaN from a neighbour among them, never show in the request that reuses 7 of its tokens."""
     spec = kv_spec(dtype, 2, 32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import batch_of, kv_spec, native, random_inputs, tables_of, variants
+from tests.kernels.kv_case import batch_of, kv_spec, levels, native, random_inputs, tables_of, typed
 
 from octavo.platforms.reference.kv import K, PagePool, V
 from octavo.platforms.reference.ops import ReferenceOps
@@ -12,7 +12,7 @@ from octavo.platforms.types import KVSpec
 from octavo.platforms.x86.recorder import kv_head_bytes, page_bytes
 
 DTYPES = {"f32": np.uint32, "bf16": np.uint16, "f16": np.uint16, "int8": np.uint8}
-CASES = [(dtype, name, level) for dtype in DTYPES for name, level in variants(f"kv_append_{dtype}")]
+CASES = typed("kv_append", tuple(DTYPES))
 
 
 def unpack(raw: np.ndarray, spec: KVSpec, layer: int, which: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -74,7 +74,7 @@ def test_pages_hold_what_the_reference_holds(dtype: str, name: str, level: str, 
         assert mine.ops.last_variant("kv_append") == name
 
 
-@pytest.mark.parametrize("level", [level for _, level in variants("kv_append_int8")])
+@pytest.mark.parametrize("level", levels("kv_append_int8"))
 def test_a_nan_poisons_its_int8_row_only(level: str) -> None:
     spec = kv_spec("int8", 1, 32)
     mine = native(level, spec, 2, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import assert_bits, eager, same_bits, variants
+from tests.kernels.kv_case import assert_bits, eager, levels, same_bits, variants
 
 from octavo.platforms.reference.ops import ReferenceOps
 
@@ -45,7 +45,7 @@ def test_layer_norm_has_the_reference_bits_with_any_of_its_parts_missing(name: s
     assert ops.last_variant("layer_norm") == name
 
 
-@pytest.mark.parametrize("level", [level for _, level in variants("rms_norm")])
+@pytest.mark.parametrize("level", levels("rms_norm"))
 def test_special_rows_do_as_the_reference_does(level: str) -> None:
     x = rows_of(6, 48)
     x[0] = 0
@@ -58,7 +58,7 @@ def test_special_rows_do_as_the_reference_does(level: str) -> None:
     assert_bits(ops.layer_norm(x, None, None, 1e-6), reference.layer_norm(x, None, None, 1e-6), "layer_norm")
 
 
-@pytest.mark.parametrize("level", [level for _, level in variants("rms_norm")])
+@pytest.mark.parametrize("level", levels("rms_norm"))
 def test_one_and_two_threads_agree(level: str) -> None:
     x = rows_of(301, 72)
     assert_bits(eager(level, threads=2).rms_norm(x, None, 1e-5), eager(level).rms_norm(x, None, 1e-5))

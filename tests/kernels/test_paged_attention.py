@@ -16,18 +16,19 @@ from tests.kernels.kv_case import (
     assert_bits,
     batch_of,
     kv_spec,
+    levels,
     native,
     random_inputs,
     reference,
     run_whole,
     same_bits,
     tables_of,
-    variants,
+    typed,
 )
 
 DTYPES = ("f32", "bf16", "f16", "int8")
-CASES = [(dtype, name, level) for dtype in DTYPES for name, level in variants(f"paged_attention_{dtype}")]
-LEVELS = [level for _, level in variants("paged_attention_bf16")]
+CASES = typed("paged_attention", DTYPES)
+LEVELS = levels("paged_attention_bf16")
 GROUPS = {1: (2, 2), 2: (4, 2), 3: (3, 1), 4: (8, 2), 8: (8, 1)}
 
 
@@ -92,8 +93,8 @@ def test_lengths_around_blocks_and_segments(dtype: str, name: str, level: str, b
 
 
 @pytest.mark.parametrize("window", [1, 31, 32, 33, 100, 512, 513])
-@pytest.mark.parametrize(("dtype", "level"), [(d, lv) for d, _, lv in CASES if d in ("bf16", "f32")])
-def test_a_window_hides_what_lies_before_it(dtype: str, level: str, window: int) -> None:
+@pytest.mark.parametrize(("dtype", "name", "level"), typed("paged_attention", ("bf16", "f32")))
+def test_a_window_hides_what_lies_before_it(dtype: str, name: str, level: str, window: int) -> None:
     lengths = tuple((before, 3) for before in (window - 1, window, window + 1, 560))
     spec, pages, x, tables = case(dtype, 4, 2, 32, lengths, 32, window)
     assert_bits(last(native(level, spec, pages, 4), list(lengths), x, tables),
@@ -134,8 +135,8 @@ def test_softcap_sinks_and_alibi(dtype: str, name: str, level: str, option: str)
 
 
 @pytest.mark.parametrize("window", [0, 70])
-@pytest.mark.parametrize(("dtype", "level"), [(d, lv) for d, _, lv in CASES if lv != "scalar" or d == "bf16"])
-def test_prefill_in_pieces_gives_the_bits_of_prefill_at_once(dtype: str, level: str, window: int) -> None:
+@pytest.mark.parametrize(("dtype", "name", "level"), CASES)
+def test_prefill_in_pieces_gives_the_bits_of_prefill_at_once(dtype: str, name: str, level: str, window: int) -> None:
     totals = [140, 67] if level == "scalar" else [560, 67]
     tables, pages = tables_of(totals, 32)
     spec, x = kv_spec(dtype, 1, 32, 32, window), random_inputs(totals, 3, 1, 32)
@@ -147,8 +148,8 @@ def test_prefill_in_pieces_gives_the_bits_of_prefill_at_once(dtype: str, level: 
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("dtype", "level"), [(d, lv) for d, _, lv in CASES])
-def test_a_mixed_batch_gives_each_sequence_what_it_gets_alone(dtype: str, level: str, threads: int) -> None:
+@pytest.mark.parametrize(("dtype", "name", "level"), CASES)
+def test_a_mixed_batch_gives_each_sequence_what_it_gets_alone(dtype: str, name: str, level: str, threads: int) -> None:
     lengths = [(0, 50), (513, 1), (100, 1), (31, 9), (0, 1), (540, 3)]
     spec, pages, x, tables = case(dtype, 6, 2, 64, tuple(lengths))
     together = last(native(level, spec, pages, 6, threads), lengths, x, tables)
@@ -170,8 +171,8 @@ def test_a_sequence_without_tokens_in_the_step_is_passed_over(level: str) -> Non
     assert_bits(found, last(native(level, spec, pages, 2), [(10, 2)], alone, tables[1:2]))
 
 
-@pytest.mark.parametrize(("dtype", "level"), [(d, lv) for d, _, lv in CASES if d in ("bf16", "int8")])
-def test_many_query_heads_on_one_key_head(dtype: str, level: str) -> None:
+@pytest.mark.parametrize(("dtype", "name", "level"), typed("paged_attention", ("bf16", "int8")))
+def test_many_query_heads_on_one_key_head(dtype: str, name: str, level: str) -> None:
     """More heads than a tile has rows: they are spread over tiles."""
     lengths = ((40, 2),)
     spec, pages, x, tables = case(dtype, 71, 1, 64, lengths)

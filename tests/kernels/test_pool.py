@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import assert_bits, batch_of, eager, same_bits, variants
+from tests.kernels.kv_case import assert_bits, batch_of, eager, levels, same_bits, variants
 
 from octavo.platforms.reference.ops import ReferenceOps
 
@@ -30,7 +30,7 @@ def test_pool_has_the_reference_bits(name: str, level: str, mode: str, normalize
     assert ops.last_variant("pool") == name
 
 
-@pytest.mark.parametrize("level", [level for _, level in variants("pool")])
+@pytest.mark.parametrize("level", levels("pool"))
 def test_a_zero_vector_normalises_to_zero_and_nan_stays_in_its_sequence(level: str) -> None:
     x = np.random.default_rng(1).standard_normal((84, 32)).astype(np.float32)
     x[0] = 0
@@ -43,7 +43,7 @@ def test_a_zero_vector_normalises_to_zero_and_nan_stays_in_its_sequence(level: s
     assert not y[0].any() and np.isnan(y[1]).all() and np.isfinite(y[2:]).all()
 
 
-@pytest.mark.parametrize("level", [level for _, level in variants("pool")])
+@pytest.mark.parametrize("level", levels("pool"))
 def test_the_mean_adds_in_token_order(level: str) -> None:
     """Large and small values in another order give another float32 sum; the contract names one."""
     x = (10.0 ** np.random.default_rng(2).uniform(-4, 4, (84, 64))).astype(np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import assert_bits, batch_of, eager, same_bits, variants
+from tests.kernels.kv_case import assert_bits, batch_of, eager, levels, same_bits, variants
 
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.types import Batch, Rope
@@ -36,7 +36,7 @@ def test_rotation_has_the_reference_bits(name: str, level: str, interleaved: boo
     assert ops.last_variant("rope") == name
 
 
-@pytest.mark.parametrize("level", [level for _, level in variants("rope")])
+@pytest.mark.parametrize("level", levels("rope"))
 def test_values_behind_the_rotated_part_pass_unchanged(level: str) -> None:
     ops = eager(level)
     ops.begin(batch([(10, 4)]))
@@ -47,7 +47,7 @@ def test_values_behind_the_rotated_part_pass_unchanged(level: str) -> None:
     assert not same_bits(moved, x.reshape(4, 2, 48)[..., :16])
 
 
-@pytest.mark.parametrize("level", [level for _, level in variants("rope")])
+@pytest.mark.parametrize("level", levels("rope"))
 def test_the_row_position_decides_not_the_row(level: str) -> None:
     """A token rotated alone at position 37 equals the same token inside a prompt."""
     ops = eager(level)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import assert_bits, eager, variants
+from tests.kernels.kv_case import assert_bits, eager, levels, variants
 
 from octavo.platforms.reference.ops import ReferenceOps
 
@@ -20,7 +20,7 @@ def test_softcap_has_the_reference_bits(name: str, level: str) -> None:
     assert ops.last_variant("softcap") == name
 
 
-@pytest.mark.parametrize("level", [level for _, level in variants("softcap")])
+@pytest.mark.parametrize("level", levels("softcap"))
 def test_special_values_do_as_the_reference_does(level: str) -> None:
     x = np.array([[0.0, -0.0, np.inf, -np.inf, np.nan, 1e-39, 1e30, -1e30, 18.75, 18.7499]], np.float32)
     assert_bits(eager(level).softcap(x, 30.0), ReferenceOps().softcap(x, 30.0))

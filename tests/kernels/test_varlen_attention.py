@@ -6,11 +6,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import assert_bits, batch_of, eager, same_bits, variants
+from tests.kernels.kv_case import assert_bits, batch_of, eager, levels, same_bits, variants
 
 from octavo.platforms.reference.ops import ReferenceOps
 
 CASES = variants("varlen_attention")
+LEVELS = levels("varlen_attention")
 
 
 def inputs(total: int, heads: int, kv_heads: int, dim: int) -> list[np.ndarray]:
@@ -48,7 +49,7 @@ def test_ragged_sequences_have_the_reference_bits(name: str, level: str, dim: in
 
 
 @pytest.mark.parametrize("window", [1, 31, 32, 64])
-@pytest.mark.parametrize("level", [level for _, level in CASES])
+@pytest.mark.parametrize("level", LEVELS)
 def test_a_window_cuts_both_ways(level: str, window: int) -> None:
     lengths = (70, 3)
     found = run(eager(level), lengths, inputs(73, 2, 1, 32), 2, 1, window=window)
@@ -56,14 +57,14 @@ def test_a_window_cuts_both_ways(level: str, window: int) -> None:
     assert not same_bits(found, wanted(lengths, 2, 1, 32))
 
 
-@pytest.mark.parametrize("level", [level for _, level in CASES])
+@pytest.mark.parametrize("level", LEVELS)
 def test_alibi_counts_the_distance_both_ways(level: str) -> None:
     slopes = np.linspace(0.05, 1, 2).astype(np.float32)
     found = run(eager(level), (40,), inputs(40, 2, 2, 32), 2, 2, alibi=slopes)
     assert_bits(found, wanted((40,), 2, 2, 32, 0, True))
 
 
-@pytest.mark.parametrize("level", [level for _, level in CASES])
+@pytest.mark.parametrize("level", LEVELS)
 def test_sequences_longer_than_a_segment_fold(level: str) -> None:
     lengths = (520,)
     x = inputs(520, 1, 1, 8)
@@ -71,7 +72,7 @@ def test_sequences_longer_than_a_segment_fold(level: str) -> None:
     assert_bits(found, wanted(lengths, 1, 1, 8, 500))
 
 
-@pytest.mark.parametrize("level", [level for _, level in CASES])
+@pytest.mark.parametrize("level", LEVELS)
 def test_a_neighbour_full_of_nan_changes_nothing(level: str) -> None:
     lengths = (5, 40, 7)
     x = inputs(52, 2, 1, 32)
