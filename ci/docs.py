@@ -1,0 +1,126 @@
+"""Tables of the docs that come from the sources: `python -m ci.docs` writes them, `--check` (in ci/check) fails if one is stale.
+
+A table stands in a page between `<!-- begin NAME: written by ci/docs.py -->` and `<!-- end NAME -->`. Rows come from the
+registries that the engine and the tests use, so a page cannot claim what no test covers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- begin (\w+): written by ci/docs\.py -->\n).*?(<!-- end \2 -->)", re.DOTALL)
+ROW = re.compile(r"^OCTAVO_KERNEL\((\w+), (\w+),", re.MULTILINE)
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [header, ("---",) * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def models() -> str:
+    """One row per Hugging Face architecture: its GGUF name and the golden cases that hold it to the oracle."""
+    from tests.golden import tiny
+
+    from octavo.engine.models import registry
+
+    gguf = {row: name for name, row in registry.GGUF.items()}
+    rows = []
+    for name, row in registry.HF.items():
+        cases = [case for case, config in tiny.CASES.items() if config["architectures"][0] == name]
+        in_gguf = f"`{gguf[row]}`" if row in gguf else "as `llama`" if row[0] == "llama" else "no"
+        rows.append((f"`{name}`", in_gguf, f"[{row[0]}.py](engine/models/{row[0]}.py)", ", ".join(cases)))
+    return table(("architecture (config.json)", "in GGUF files", "code", "golden cases"), rows)
+
+
+def formats() -> str:
+    """Weight formats that linear layers may have."""
+    from octavo.quant.formats import FORMATS
+
+    rows = []
+    for form in FORMATS:
+        is_weight = form.block_size > 1 or form.name in ("f32", "f16", "bf16")
+        if form.is_supported and is_weight:
+            bits = f"{8 * form.block_bytes / form.block_size:g}"
+            group = str(form.group) if form.group > 1 else "-"
+            where = [
+                kind
+                for kind, value in (("GGUF", form.gguf_type), ("safetensors", form.safetensors_dtype))
+                if value is not None
+            ]
+            rows.append((f"`{form.name}`", bits, group, ", ".join(where)))
+    return table(("format", "bits per weight", "weights per scale", "read from"), rows)
+
+
+def kernels() -> str:
+    """x86 kernels: op by level."""
+    text = (ROOT / "csrc_avx/kernels.inc").read_text()
+    header = (ROOT / "csrc_avx/cpu_features.h").read_text()
+    levels = re.findall(r'^\s*\{"(\w+)", ', header, re.MULTILINE)
+    ops: dict[str, set[str]] = {}
+    for op, level in ROW.findall(text):
+        ops.setdefault(op, set()).add(level)
+    rows = [(f"`{op}`", *("x" if level in found else "" for level in levels)) for op, found in sorted(ops.items())]
+    return table(("op", *levels), rows)
+
+
+def environment() -> str:
+    """The environment variables."""
+    from octavo.engine.config import ENVIRONMENT
+
+    return table(("variable", "what it does"), [(f"`{name}`", text) for name, text in ENVIRONMENT.items()])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "models": models,
+    "formats": formats,
+    "kernels": kernels,
+    "environment": environment,
+}
+
+
+def pages() -> Iterator[Path]:
+    """Every page that may hold tables."""
+    yield from sorted(ROOT.glob("*.md"))
+    yield from sorted((ROOT / "docs").glob("*.md"))
+
+
+def written(text: str) -> str:
+    """A page with its tables made anew; KeyError for a table nobody makes."""
+    return BLOCK.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
+
+
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    """Relative links of a page that lead nowhere."""
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target and not (page.parent / target).exists():
+            yield f"{page.relative_to(ROOT)}: links to {target}, which is not there"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="ci.docs", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing, fail where a page is stale")
+    is_check = parser.parse_args().check
+    sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+    problems = []
+    for page in pages():
+        text = page.read_text()
+        new = written(text)
+        problems += broken_links(page, new)
+        if new != text and is_check:
+            problems.append(f"{page.relative_to(ROOT)}: its tables are stale; run python -m ci.docs")
+        elif new != text:
+            page.write_text(new)
+            print(f"{page.relative_to(ROOT)}: written")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
