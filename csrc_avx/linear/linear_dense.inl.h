@@ -11,20 +11,20 @@ namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
 constexpr bool kIsWide = V::kLanes == 16;
-constexpr int kMaxRows = kIsWide ? 6 : 3;
+constexpr int kMaxRows = 6;
 constexpr int64_t kPiece = 1024;
+constexpr int64_t kStride = kPiece + 16;  // of staged rows: not a multiple of 4 KiB, so that they fall into different cache sets
 
 struct Bf16 {
   static constexpr PackedKind kKind = PackedKind::bf16;
   using Input = uint16_t;
   static F stage(const Input* x) { return V::load_bf16(x); }
   static F stage_n(const Input* x, int n) { return V::load_bf16_n(x, n); }
-  // Weights of inputs i and i + 1 (i even) in one part of a panel.
-  static void pair(const uint8_t* record, int i, int part, F* even, F* odd) {
+  // Weights of input i in one part of a panel.
+  static F weight(const uint8_t* record, int i, int part) {
     I raw;
-    std::memcpy(&raw, record + 32 * i + 4 * V::kLanes * part, sizeof raw);
-    *even = V::from_bits(V::shl<16>(raw));
-    *odd = V::from_bits(V::iand(raw, V::ibroadcast(static_cast<int32_t>(0xFFFF0000u))));
+    std::memcpy(&raw, record + i / 2 * 64 + 4 * V::kLanes * part, sizeof raw);
+    return V::from_bits(i % 2 ? V::iand(raw, V::ibroadcast(static_cast<int32_t>(0xFFFF0000u))) : V::shl<16>(raw));
   }
 };
 
@@ -33,10 +33,7 @@ struct F16 {
   using Input = float;
   static F stage(const Input* x) { return V::load(x); }
   static F stage_n(const Input* x, int n) { return V::load_n(x, n); }
-  static void pair(const uint8_t* record, int i, int part, F* even, F* odd) {
-    *even = half_part(record + 32 * i, part);
-    *odd = half_part(record + 32 * i + 32, part);
-  }
+  static F weight(const uint8_t* record, int i, int part) { return half_part(record + 32 * i, part); }
 };
 
 struct F32 {
@@ -44,37 +41,56 @@ struct F32 {
   using Input = float;
   static F stage(const Input* x) { return V::load(x); }
   static F stage_n(const Input* x, int n) { return V::load_n(x, n); }
-  static void pair(const uint8_t* record, int i, int part, F* even, F* odd) {
-    const float* w = reinterpret_cast<const float*>(record) + 16 * i + V::kLanes * part;
-    *even = V::load(w);
-    *odd = V::load(w + 16);
+  static F weight(const uint8_t* record, int i, int part) {
+    return V::load(reinterpret_cast<const float*>(record) + 16 * i + V::kLanes * part);
   }
 };
 
-// `blocks` blocks of 32 inputs of C panels (panel_bytes apart) into acc[C][R][16].
+// Chains of R rows x C panels over the inputs of one parity (or both, in turn) of a block.
+template <class Dense, int R, int C>
+struct Chains {
+  F sum[R][C * kParts];
+
+  Chains() {
+    for (auto& row : sum)
+      for (F& v : row) v = V::zero();
+  }
+  // Weights first, then one broadcast per row: so that chains, weights and broadcast fit the registers.
+  void step(const float* x, const uint8_t* record, int64_t panel_bytes, int i) {
+    F w[C * kParts];
+    for (int c = 0; c < C; ++c)
+      for (int p = 0; p < kParts; ++p) w[c * kParts + p] = Dense::weight(record + c * panel_bytes, i, p);
+    for (int r = 0; r < R; ++r) {
+      const F v = V::broadcast(x[r * kStride + i]);
+      for (int j = 0; j < C * kParts; ++j) sum[r][j] = V::fma(v, w[j], sum[r][j]);
+    }
+  }
+};
+
+// `blocks` blocks of 32 inputs of C panels (panel_bytes apart), added to acc[C][R][16].
 template <class Dense, int R, int C>
 inline void dense_tile(const float* x, const uint8_t* weight, int64_t panel_bytes, int64_t blocks, float* acc) {
-  constexpr int64_t kBytes = record_bytes(Dense::kKind, 0);
-  for (int64_t b = 0; b < blocks; ++b) {
-    F e[C][kParts][R], o[C][kParts][R];
-    for (int c = 0; c < C; ++c)
-      for (int p = 0; p < kParts; ++p)
-        for (int r = 0; r < R; ++r) e[c][p][r] = o[c][p][r] = V::zero();
-    for (int i = 0; i < 32; i += 2)
-      for (int c = 0; c < C; ++c)
-        for (int p = 0; p < kParts; ++p) {
-          F even, odd;
-          Dense::pair(weight + c * panel_bytes + b * kBytes, i, p, &even, &odd);
-          for (int r = 0; r < R; ++r) {
-            e[c][p][r] = V::fma(V::broadcast(x[r * kPiece + 32 * b + i]), even, e[c][p][r]);
-            o[c][p][r] = V::fma(V::broadcast(x[r * kPiece + 32 * b + i + 1]), odd, o[c][p][r]);
-          }
-        }
+  constexpr int kVectors = R * C * kParts;
+  constexpr bool kBothAtOnce = 2 * kVectors <= (kIsWide ? 24 : 12);
+  for (int64_t b = 0; b < blocks; ++b, x += 32, weight += record_bytes(Dense::kKind, 0)) {
+    Chains<Dense, R, C> even, odd;
+    if constexpr (kBothAtOnce) {
+      for (int i = 0; i < 32; i += 2) {
+        even.step(x, weight, panel_bytes, i);
+        odd.step(x, weight, panel_bytes, i + 1);
+      }
+    } else {
+#pragma GCC unroll 8
+      for (int i = 0; i < 32; i += 2) even.step(x, weight, panel_bytes, i);
+#pragma GCC unroll 8
+      for (int i = 1; i < 32; i += 2) odd.step(x, weight, panel_bytes, i);
+    }
     for (int c = 0; c < C; ++c)
       for (int r = 0; r < R; ++r)
         for (int p = 0; p < kParts; ++p) {
           float* at = acc + (c * R + r) * 16 + p * V::kLanes;
-          V::store(at, V::add(V::load(at), V::add(e[c][p][r], o[c][p][r])));
+          const int j = c * kParts + p;
+          V::store(at, V::add(V::load(at), V::add(even.sum[r][j], odd.sum[r][j])));
         }
   }
 }
@@ -82,9 +98,9 @@ inline void dense_tile(const float* x, const uint8_t* weight, int64_t panel_byte
 // All panels of a span for R rows.
 template <class Dense, int R>
 inline void dense_span(const LinearArgs& a, const Span& s, const Lane& lane, int64_t panel_bytes) {
-  constexpr int C = R * kParts >= 4 ? 1 : 4 / (R * kParts);
+  constexpr int C = R == 1 ? 4 / kParts : kIsWide ? 2 : 1;  // eight chains and more
   float* x = static_cast<float*>(lane.scratch);
-  float* acc = x + kMaxRows * kPiece;
+  float* acc = x + kMaxRows * kStride;
   std::memset(acc, 0, static_cast<size_t>(s.panels * R * 16) * sizeof(float));
   for (int64_t k = 0; k < a.k; k += kPiece) {
     const int64_t count = a.k - k < kPiece ? a.k - k : kPiece, blocks = (count + 31) / 32;
@@ -92,7 +108,7 @@ inline void dense_span(const LinearArgs& a, const Span& s, const Lane& lane, int
       const auto* from = static_cast<const typename Dense::Input*>(a.x) + (s.row + r) * a.ldx + k;
       for (int64_t i = 0; i < 32 * blocks; i += V::kLanes) {
         const int64_t left = count - i;
-        V::store(x + r * kPiece + i,
+        V::store(x + r * kStride + i,
                  left >= V::kLanes ? Dense::stage(from + i) : Dense::stage_n(from + i, left > 0 ? static_cast<int>(left) : 0));
       }
     }

@@ -53,6 +53,7 @@ struct Q4g32 {
     GroupTile<R> t(a, row);
     const I mask = bytes_of(15);
     for (int64_t g = 0; g < groups; ++g, record += record_bytes(kKind, flags)) {
+      if constexpr (R <= kFewRows) prefetch_ahead<record_bytes(kKind, flags)>(record);
       I sum[R][kParts];
       for (int r = 0; r < R; ++r)
         for (int p = 0; p < kParts; ++p) sum[r][p] = V::ibroadcast(0);
@@ -86,6 +87,7 @@ struct Q8g32 {
   static void tile(const LinearArgs& a, int64_t row, int64_t panel, const uint8_t* record, int64_t groups) {
     GroupTile<R> t(a, row);
     for (int64_t g = 0; g < groups; ++g, record += record_bytes(kKind, flags)) {
+      if constexpr (R <= kFewRows) prefetch_ahead<record_bytes(kKind, flags)>(record);
       I sum[R][kParts];
       for (int r = 0; r < R; ++r)
         for (int p = 0; p < kParts; ++p) sum[r][p] = V::ibroadcast(0);

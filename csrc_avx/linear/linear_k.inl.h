@@ -72,6 +72,7 @@ struct Q4k {
       for (int r = 0; r < R; ++r)
         for (int p = 0; p < kParts; ++p) isum[r][p] = V::ibroadcast(0);
       for (int sub = 0; sub < 8; ++sub) {
+        if constexpr (R <= kFewRows) prefetch_ahead<record_bytes(kKind, 0) / 8>(record + record_bytes(kKind, 0) / 8 * sub);
         const uint8_t* codes_at = record + 256 * sub;
         const int64_t input = 256 * b + 32 * sub;
         I sum[R][kParts];
@@ -129,6 +130,7 @@ struct Q8k {
       for (int r = 0; r < R; ++r)
         for (int p = 0; p < kParts; ++p) isum[r][p] = V::ibroadcast(0);
       for (int sub = 0; sub < 16; ++sub) {
+        if constexpr (R <= kFewRows) prefetch_ahead<record_bytes(kKind, flags) / 16>(record + record_bytes(kKind, flags) / 16 * sub);
         I sum[R][kParts];
         for (int r = 0; r < R; ++r) {
           // VNNI multiplies code + 128: the surplus is taken off before the sub-scale

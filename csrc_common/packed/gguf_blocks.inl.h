@@ -33,10 +33,16 @@ inline void shift_codes(int8_t* codes, int n, int zero) {
   for (int i = 0; i < n; ++i) codes[i] = static_cast<int8_t>(codes[i] - zero);
 }
 
-// Bit i of four bytes is worth 16 on code i.
+// Bit i of four bytes is worth 16 on code i: eight bits are spread over the bytes of a word at once (little-endian).
 inline void add_fifth_bits(const uint8_t* high, int8_t* codes) {
-  for (int byte = 0; byte < 4; ++byte)
-    for (int i = 0; i < 8; ++i) codes[8 * byte + i] = static_cast<int8_t>(codes[8 * byte + i] | ((high[byte] >> i) & 1) << 4);
+  for (int byte = 0; byte < 4; ++byte) {
+    const uint64_t one_each = (high[byte] * 0x0101010101010101ull) & 0x8040201008040201ull;   // byte i holds bit i or zero
+    const uint64_t sixteens = ((one_each + 0x7F7F7F7F7F7F7F7Full) & 0x8080808080808080ull) >> 3;  // 16 where it is not zero
+    uint64_t eight;
+    std::memcpy(&eight, codes + 8 * byte, 8);
+    eight |= sixteens;
+    std::memcpy(codes + 8 * byte, &eight, 8);
+  }
 }
 
 // The 12-byte field of Q4_K and Q5_K: eight 6-bit scales and eight 6-bit minima.
