@@ -84,7 +84,9 @@ def time_kernel(np: Any, avx: Any, name: str, rows: int, n: int, k: int, threads
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", default="", help="kernel names, comma separated; default: the best runnable of each op")
+    parser.add_argument(
+        "--only", default="", help="kernel names, comma separated; default: the best runnable of each op"
+    )
     parser.add_argument("--rows", default="1,128")
     parser.add_argument("--shape", default="1536x576", help="outputs x inputs")
     args = parser.parse_args()
@@ -97,13 +99,21 @@ def main() -> None:
     best_of = {op: name for op, name, _, need, _ in avx.kernels() if op.startswith("linear_") and not need & ~have}
     n, k = (int(v) for v in args.shape.split("x"))
     bandwidth, product = read_bandwidth(np, args.threads), sgemm(np, args.threads)
-    print(json.dumps({"threads": args.threads, "read_gb_per_s": round(bandwidth, 2), "sgemm_gmac_per_s": round(product, 1)}))
+    print(
+        json.dumps(
+            {"threads": args.threads, "read_gb_per_s": round(bandwidth, 2), "sgemm_gmac_per_s": round(product, 1)}
+        )
+    )
     for name in args.only.split(",") if args.only else best_of.values():
         for rows in (int(r) for r in args.rows.split(",")):
             seconds, size = time_kernel(np, avx, name, rows, n, k, args.threads)
             rate, macs = size / seconds / 1e9, rows * n * k / seconds / 1e9
             line = {"kernel": name, "rows": rows, "us": round(seconds * 1e6, 1), "gb_per_s": round(rate, 2)}
-            line |= {"of_read": round(rate / bandwidth, 2), "gmac_per_s": round(macs, 1), "of_sgemm": round(macs / product, 2)}
+            line |= {
+                "of_read": round(rate / bandwidth, 2),
+                "gmac_per_s": round(macs, 1),
+                "of_sgemm": round(macs / product, 2),
+            }
             print(json.dumps(line))
 
 

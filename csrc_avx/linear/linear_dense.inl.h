@@ -112,7 +112,8 @@ inline void dense_span(const LinearArgs& a, const Span& s, const Lane& lane, int
                  left >= V::kLanes ? Dense::stage(from + i) : Dense::stage_n(from + i, left > 0 ? static_cast<int>(left) : 0));
       }
     }
-    const uint8_t* weight = static_cast<const uint8_t*>(a.weight) + s.panel * panel_bytes + k / 32 * record_bytes(Dense::kKind, 0);
+    const uint8_t* weight =
+        static_cast<const uint8_t*>(a.weight) + s.panel * panel_bytes + k / 32 * record_bytes(Dense::kKind, 0);
     int64_t p = 0;
     for (; p + C <= s.panels; p += C) dense_tile<Dense, R, C>(x, weight + p * panel_bytes, panel_bytes, blocks, acc + p * R * 16);
     if constexpr (C > 1)

@@ -13,7 +13,8 @@ namespace {
 inline void narrow_sums(const int32_t* sums, int16_t* out) {
   const __m128i* p = reinterpret_cast<const __m128i*>(sums);
   for (int i = 0; i < 2; ++i)
-    _mm_store_si128(reinterpret_cast<__m128i*>(out) + i, _mm_packs_epi32(_mm_loadu_si128(p + 2 * i), _mm_loadu_si128(p + 2 * i + 1)));
+    _mm_store_si128(reinterpret_cast<__m128i*>(out) + i,
+                    _mm_packs_epi32(_mm_loadu_si128(p + 2 * i), _mm_loadu_si128(p + 2 * i + 1)));
 }
 
 template <int R>
@@ -72,7 +73,8 @@ struct Q4k {
       for (int r = 0; r < R; ++r)
         for (int p = 0; p < kParts; ++p) isum[r][p] = V::ibroadcast(0);
       for (int sub = 0; sub < 8; ++sub) {
-        if constexpr (R <= kFewRows) prefetch_ahead<record_bytes(kKind, 0) / 8>(record + record_bytes(kKind, 0) / 8 * sub);
+        constexpr int64_t kEighth = record_bytes(kKind, 0) / 8;
+        if constexpr (R <= kFewRows) prefetch_ahead<kEighth>(record + kEighth * sub);
         const uint8_t* codes_at = record + 256 * sub;
         const int64_t input = 256 * b + 32 * sub;
         I sum[R][kParts];
@@ -130,7 +132,8 @@ struct Q8k {
       for (int r = 0; r < R; ++r)
         for (int p = 0; p < kParts; ++p) isum[r][p] = V::ibroadcast(0);
       for (int sub = 0; sub < 16; ++sub) {
-        if constexpr (R <= kFewRows) prefetch_ahead<record_bytes(kKind, flags) / 16>(record + record_bytes(kKind, flags) / 16 * sub);
+        constexpr int64_t kSixteenth = record_bytes(kKind, flags) / 16;
+        if constexpr (R <= kFewRows) prefetch_ahead<kSixteenth>(record + kSixteenth * sub);
         I sum[R][kParts];
         for (int r = 0; r < R; ++r) {
           // VNNI multiplies code + 128: the surplus is taken off before the sub-scale

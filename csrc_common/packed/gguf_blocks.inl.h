@@ -149,12 +149,15 @@ struct GgufQ3_K {
 };
 
 struct GgufQ4_K {
-  static constexpr int kInputs = 256, kBytes = 144, kGroup = 32;
+  static constexpr int kInputs = 256, kBytes = 144, kGroup = 32, kCodesAt = 16;
   static constexpr bool kMin = true;
-  static void unpack(const uint8_t* b, Block* out) {
+  static void unpack_scales(const uint8_t* b, Block* out) {
     out->d = half_at(b);
     out->m = half_at(b + 2);
     scales_and_mins(b + 4, out);
+  }
+  static void unpack(const uint8_t* b, Block* out) {
+    unpack_scales(b, out);
     for (int j = 0; j < 4; ++j) nibbles(b + 16 + 32 * j, out->codes + 64 * j, out->codes + 64 * j + 32, 32);
   }
 };

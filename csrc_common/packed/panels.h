@@ -16,6 +16,9 @@
 //           with kHasMin sub-minima u8 [16][16], d f16[16], with kHasMin dmin f16[16]
 //           (Q6_K, Q3_K: signed codes, signed scales; Q2_K, Q5_K: unsigned codes and minima; Q5_K's scales per 32 stand twice)
 //
+// Codes that kernels may count on: unsigned q8g32 codes are at most 127, q8k codes lie in [-32, 31] (16-bit sums of 16 inputs);
+// signed q8g32 codes take all 256 values. Padded outputs have zero scales.
+//
 // Q4_0 packs as q4g32 without minima and with kZero8: the zero point 8 is taken off in int32. Q5_0 and Q8_0 pack as q8g32,
 // Q5_1 as q8g32 with minima, Q4_1 as q4g32 with minima, Q4_K as q4k.
 #pragma once

@@ -73,7 +73,8 @@ void embedding_f16(const void* raw, const Step& step, const Lane& lane) {
 void embedding_bf16(const void* raw, const Step& step, const Lane& lane) {
   run_rows(raw, step, lane, [](const uint8_t* row, int64_t width, float* y) {
     const uint16_t* h = reinterpret_cast<const uint16_t*>(row);
-    widen_row(width, y, [h](int64_t i) { return V::load_bf16(h + i); }, [h](int64_t i, int n) { return V::load_bf16_n(h + i, n); });
+    widen_row(
+        width, y, [h](int64_t i) { return V::load_bf16(h + i); }, [h](int64_t i, int n) { return V::load_bf16_n(h + i, n); });
   });
 }
 

@@ -64,7 +64,8 @@ inline int code4(const uint8_t* codes, int input, int lane) {
   return input < 16 ? byte & 15 : byte >> 4;
 }
 
-inline void grouped_end(const LinearArgs& a, int64_t row, int64_t group, int lane, int32_t isum, const uint8_t* scales, float* acc) {
+inline void grouped_end(const LinearArgs& a, int64_t row, int64_t group, int lane, int32_t isum, const uint8_t* scales,
+                        float* acc) {
   const float s = a.scales[row * a.lds + group];
   const int32_t asum = a.sums[row * a.lds + group];
   if (a.flags & kZero8) isum -= 8 * asum;
@@ -172,7 +173,11 @@ void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
 void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
   run_records(raw, step, lane, PackedKind::q8g32, q8g32_record);
 }
-void linear_q4k(const void* raw, const Step& step, const Lane& lane) { run_records(raw, step, lane, PackedKind::q4k, q4k_record); }
-void linear_q8k(const void* raw, const Step& step, const Lane& lane) { run_records(raw, step, lane, PackedKind::q8k, q8k_record); }
+void linear_q4k(const void* raw, const Step& step, const Lane& lane) {
+  run_records(raw, step, lane, PackedKind::q4k, q4k_record);
+}
+void linear_q8k(const void* raw, const Step& step, const Lane& lane) {
+  run_records(raw, step, lane, PackedKind::q8k, q8k_record);
+}
 
 }  // namespace octavo::OCTAVO_ISA_NS
