@@ -45,7 +45,7 @@ def main() -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     start = time.monotonic()
-    server = subprocess.Popen([octavo, "serve", args.model, "--port", str(port)])
+    server = subprocess.Popen([octavo, "serve", args.model, "--port", str(port), "--log-level", "warning"])
     try:
         wait_ready(url, server, 120)
         ready_s = time.monotonic() - start
