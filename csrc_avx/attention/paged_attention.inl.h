@@ -2,81 +2,11 @@
 // contract/attention.h.
 //
 // A unit is one kv head of one sequence with a tile of its query tokens: all query heads of that kv head are rows of one tile,
-// so keys and values are read once. V beyond the sequence's length reads as +0 whatever the memory holds. Pages below every
-// row's window are never touched (their table entries may be the null page).
-// Milakov & Gimelshein 2018; Dao et al. 2022; Kwon et al. 2023.
-#include "attention/pages.h"
-#include "attention/scratch.inl.h"
-#include "attention/units.inl.h"
+// so keys and values are read once. Milakov & Gimelshein 2018; Dao et al. 2022; Kwon et al. 2023.
+#include "attention/paged_rows.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
-
-using V = vec::Native;
-
-template <class T, bool rounds, bool scaled>
-struct PagedKV {
-  static constexpr bool kRoundsWeights = rounds;  // queries too
-  static constexpr bool kIsScaled = scaled;
-  const HeadPages& pages;
-  int64_t kv_len;
-  T* tail;  // one tile of scratch
-
-  Packed<T> keys(int64_t block) const { return {reinterpret_cast<const T*>(pages.k_tile(block * kBlock)), 2 * kBlock}; }
-  static Packed<T> from_pair(const Packed<T>& keys, int64_t pair) { return {keys.at + pair * keys.stride, keys.stride}; }
-  Packed<T> values(int64_t block) const {
-    const auto* tile = reinterpret_cast<const T*>(pages.v_tile(block * kBlock));
-    const int64_t stride = 2 * pages.head_dim, valid = kv_len - block * kBlock;
-    if (valid >= kBlock) return {tile, stride};
-    std::memset(static_cast<void*>(tail), 0, static_cast<size_t>(kBlockPairs * stride) * sizeof(T));
-    std::memcpy(static_cast<void*>(tail), tile, static_cast<size_t>(valid / 2 * stride) * sizeof(T));
-    if (valid % 2)
-      for (int64_t d = 0, at = valid / 2 * stride; d < pages.head_dim; ++d) tail[at + 2 * d] = tile[at + 2 * d];
-    return {tail, stride};
-  }
-  const float* k_scales(int64_t block) const { return pages.k_scales(block * kBlock); }
-  const float* v_scales(int64_t block) const { return pages.v_scales(block * kBlock); }
-};
-
-template <bool rounds>
-void load_query(const float* x, float* q, int64_t dim) {
-  int64_t d = 0;
-  if constexpr (rounds) {
-    for (; d + V::kLanes <= dim; d += V::kLanes) V::store(q + d, round_bf16<V>(V::load(x + d)));
-    for (; d < dim; ++d) q[d] = round_bf16<vec::F32x1>(x[d]);
-  } else {
-    std::memcpy(q, x, static_cast<size_t>(dim) * sizeof(float));
-  }
-}
-
-template <class KV>
-void load_rows(const PagedAttentionArgs& a, const Step& step, const TileShape& shape, const Unit& unit, Tile& tile) {
-  const int64_t group = a.heads / a.kv_heads, first_head = unit.part * shape.heads_per_part;
-  const int64_t heads = smaller(shape.heads_per_part, group - first_head);
-  tile.num_rows = unit.num_tokens * heads;
-  for (int64_t r = 0; r < tile.num_rows; ++r) {
-    const int64_t token = unit.first_token + r / heads, head = unit.kv_head * group + first_head + r % heads;
-    Row& row = tile.rows[r];
-    row.position = step.kv_len[unit.seq] - (step.query_start[unit.seq + 1] - token);
-    row.high = row.position;
-    row.low = a.window > 0 ? larger(0, row.position - a.window + 1) : 0;
-    row.alibi = a.alibi ? a.alibi[head] : 0.0f;
-    row.has_segment = false;
-    load_query<KV::kRoundsWeights>(a.q + token * a.ldq + head * a.head_dim, tile.q + r * a.head_dim, a.head_dim);
-  }
-}
-
-void store_rows(const PagedAttentionArgs& a, const TileShape& shape, const Unit& unit, Tile& tile) {
-  const int64_t group = a.heads / a.kv_heads, first_head = unit.part * shape.heads_per_part;
-  const int64_t heads = smaller(shape.heads_per_part, group - first_head);
-  for (int64_t r = 0; r < tile.num_rows; ++r) {
-    const int64_t token = unit.first_token + r / heads, head = unit.kv_head * group + first_head + r % heads;
-    float* out = tile.out + r * a.head_dim;
-    if (a.sinks) add_sink(tile.rows[r], a.sinks[head], out, a.head_dim);
-    float* y = a.y + token * a.ldy + head * a.head_dim;
-    for (int64_t d = 0; d < a.head_dim; ++d) y[d] = out[d] / tile.rows[r].sum;
-  }
-}
 
 template <class T, bool rounds, bool scaled>
 void paged_attention(const void* raw, const Step& step, const Lane& lane) {
@@ -97,7 +27,7 @@ void paged_attention(const void* raw, const Step& step, const Lane& lane) {
       const HeadPages pages(a, step, unit.seq, unit.kv_head);
       KV kv{pages, step.kv_len[unit.seq], tail};
       load_rows<KV>(a, step, shape, unit, tile);
-      attend<V>(tile, kv, rule);
+      attend(tile, [&](int64_t segment) { attend_segment<V>(tile, kv, rule, segment); });
       store_rows(a, shape, unit, tile);
     }
 }

@@ -190,11 +190,12 @@ inline void add_sink(Row& row, float sink, float* out, int64_t dim) {
   row.max = m;
 }
 
-template <class V, class KV>
-void attend(Tile& tile, KV& kv, const ScoreRule& rule) {
+// All segments in order; `segment_step(segment)` is attend_segment in the level's own way.
+template <class SegmentStep>
+void attend(Tile& tile, SegmentStep segment_step) {
   const int64_t first = tile.rows[0].low / kSegment, last = tile.rows[tile.num_rows - 1].high / kSegment;
   for (int64_t segment = first; segment <= last; ++segment) {
-    attend_segment<V>(tile, kv, rule, segment);
+    segment_step(segment);
     for (int64_t r = 0; r < tile.num_rows; ++r) {
       const BlockRange range = visible_blocks(tile.rows[r], segment);
       if (range.first <= range.last)

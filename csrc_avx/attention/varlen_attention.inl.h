@@ -85,7 +85,7 @@ void varlen_attention(const void* raw, const Step& step, const Lane& lane) {
       }
       RowsKV kv{a.k + first * a.ldk + unit.kv_head * dim, a.ldk, a.v + first * a.ldv + unit.kv_head * dim, a.ldv, length, dim,
                 packed, tail};
-      attend<V>(tile, kv, rule);
+      attend(tile, [&](int64_t segment) { attend_segment<V>(tile, kv, rule, segment); });
       for (int64_t r = 0; r < tile.num_rows; ++r) {
         const int64_t token = unit.first_token + r / heads, head = head0 + r % heads;
         const float* out = tile.out + r * dim;

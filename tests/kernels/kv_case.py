@@ -66,6 +66,8 @@ def eager(
 ) -> EagerOps:
     """Ops of one level and no other; kernels with a row threshold run from the first row on."""
     native = Native(module_of(level), (level,))
+    own = {row.op for row in native.rows if row.level == level}
+    native.__dict__["rows"] = [row for row in native.rows if row.level == level or row.op not in own]
     return EagerOps(native, native.module.Team(threads, 100), spec, num_pages, max_len)
 
 

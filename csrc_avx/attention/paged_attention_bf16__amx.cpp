@@ -1,0 +1,65 @@
+// paged_attention_bf16 at amx: Q.K^T and P.V on tiles (amx.inl.h), the rest as at every level (paged_attention.inl.h).
+//
+// Tiles of few rows, and head sizes that are no multiple of 16, take the vector path: the same bits, and with fewer than half
+// of its rows filled a tile gains nothing.
+#include "attention/amx.inl.h"
+#include "attention/paged_rows.inl.h"
+
+namespace octavo::amx {
+namespace {
+
+using KV = PagedKV<BF16, true, false>;
+
+constexpr int64_t kFewRows = 8;
+
+int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+// Queries are bf16 values already (load_query); missing values of the last block are zero.
+void narrow_queries(const Tile& tile, const TileOperands& on) {
+  for (int64_t r = 0; r < tile.num_rows; ++r) {
+    uint16_t* out = on.q + r * on.stride_q;
+    for (int64_t d = 0; d < tile.head_dim; d += V::kLanes) V::store_bf16(out + d, V::load(tile.q + r * tile.head_dim + d));
+  }
+}
+
+}  // namespace
+
+void paged_attention_bf16(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const PagedAttentionArgs*>(raw);
+  const int64_t tail_elements = kBlock * a.head_dim;
+  const int64_t operand_bytes = kMaxRows * 2 * (a.head_dim + kScoreStride);
+  const int64_t rows = max_rows(lane, a.head_dim, 2 * tail_elements + operand_bytes);
+  const bool can_tile = a.head_dim % kGroupRows == 0 && rows >= kGroupRows;
+  const int64_t tile_rows = can_tile ? rows / kGroupRows * kGroupRows : rows;
+  const TileShape shape = TileShape::of(a.heads, a.kv_heads, tile_rows);
+  const ScoreRule rule{a.scale, a.softcap, a.alibi != nullptr, false};
+  Scratch scratch(lane);
+  Tile tile = take_tile(scratch, tile_rows, a.head_dim);
+  auto* tail = scratch.take<BF16>(tail_elements);
+  TileOperands on;
+  on.stride_q = a.head_dim;
+  on.q = scratch.take<uint16_t>(round_up(tile_rows, kGroupRows) * a.head_dim);
+  on.weights = scratch.take<uint16_t>(round_up(tile_rows, kGroupRows) * kScoreStride);
+  const TileConfig config = attention_config(can_tile ? a.head_dim % 32 : 0);
+  asm volatile("" : : "r"(&config) : "memory");  // as TileScope, whose destructor would want exception tables here
+  _tile_loadconfig(&config);
+  Units units(step, shape);
+  const int64_t total = units.total();
+  for (int64_t begin, end; lane.claim(total, 1, &begin, &end);)
+    for (int64_t u = begin; u < end; ++u) {
+      const Unit unit = units.at(u);
+      const HeadPages pages(a, step, unit.seq, unit.kv_head);
+      KV kv{pages, step.kv_len[unit.seq], tail};
+      load_rows<KV>(a, step, shape, unit, tile);
+      if (can_tile && tile.num_rows >= kFewRows) {
+        narrow_queries(tile, on);
+        attend(tile, [&](int64_t segment) { attend_segment_on_tiles<V>(tile, on, kv, rule, segment); });
+      } else {
+        attend(tile, [&](int64_t segment) { attend_segment<V>(tile, kv, rule, segment); });
+      }
+      store_rows(a, shape, unit, tile);
+    }
+  _tile_release();
+}
+
+}  // namespace octavo::amx
