@@ -9,6 +9,7 @@ import platform as machine_info
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 from octavo.engine.errors import ConfigError, PlatformError
 from octavo.platforms.platform import Platform
@@ -49,6 +50,22 @@ def _make_x86(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
     return X86Platform(num_threads, isa)
 
 
+def _probe_portable() -> str:
+    if find_spec("numba") is None:
+        return "numba is not installed: pip install octavo[numba]"
+    try:
+        import numba  # noqa: F401 - only here, where the platform's turn has come
+    except Exception as error:  # numba refuses versions of numpy, of Python and of its compiler in its own ways
+        return f"numba cannot be imported: {error}"
+    return ""
+
+
+def _make_portable(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
+    from octavo.platforms.portable.platform import PortablePlatform
+
+    return PortablePlatform(num_threads)
+
+
 def _make_reference(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
     from octavo.platforms.reference.platform import ReferencePlatform
 
@@ -57,6 +74,7 @@ def _make_reference(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
 
 PLATFORMS: tuple[Entry, ...] = (
     Entry("x86", _probe_x86, _make_x86),
+    Entry("portable", _probe_portable, _make_portable),
     Entry("reference", lambda: "", _make_reference),
 )
 

@@ -199,7 +199,7 @@ class ReferenceOps:
             start = int(low[0]) // 512 * 512
             table = batch.block_tables[group][s]
             keys = _read(pages, layer, table, start, int(batch.kv_len[s]))
-            out[mine] = attend(rows[mine], at[mine], keys, low, at[mine], how)
+            out[mine] = self._attend(rows[mine], at[mine], keys, low, at[mine], how)
         return out.reshape(q.shape)
 
     def varlen_attention(
@@ -227,8 +227,20 @@ class ReferenceOps:
             low = np.maximum(at - window, 0) if window else np.zeros(n, np.int32)
             high = np.minimum(at + window, n - 1) if window else np.full(n, n - 1, np.int32)
             keys = Keys(np.moveaxis(k3[mine], 1, 0), np.moveaxis(v3[mine], 1, 0), 0)
-            out[mine] = attend(rows[mine], at, keys, low, high, how)
+            out[mine] = self._attend(rows[mine], at, keys, low, high, how)
         return out.reshape(q.shape)
+
+    def _attend(
+        self,
+        q: F32,
+        positions: NDArray[np.int32],
+        keys: Keys,
+        low: NDArray[np.int32],
+        high: NDArray[np.int32],
+        how: Scoring,
+    ) -> F32:
+        """Attention of one sequence; a platform that compiles it overrides this."""
+        return attend(q, positions, keys, low, high, how)
 
     # -- output --------------------------------------------------------------------------------------------------------
     def gather_rows(self, x: F32) -> F32:

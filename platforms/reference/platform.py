@@ -7,6 +7,7 @@ feeds the wanted rows in at `gather_rows`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -42,7 +43,7 @@ OPS = (
 )
 
 
-class _TwoHalves(ReferenceOps):
+class TwoHalves(ReferenceOps):
     """Keeps the rows that reach `gather_rows`, or feeds kept rows in."""
 
     hidden: F32 | None = None
@@ -61,11 +62,13 @@ class _TwoHalves(ReferenceOps):
 class ReferenceExecutable:
     """Implements `octavo.platforms.platform.Executable`."""
 
-    def __init__(self, model: Model, spec: KVSpec, capacity: Capacity) -> None:
+    def __init__(
+        self, model: Model, spec: KVSpec, capacity: Capacity, make_ops: Callable[[PagePool], TwoHalves] = TwoHalves
+    ) -> None:
         self.model = model
         self.capacity = capacity
         self.pages = PagePool(spec, capacity.num_pages)
-        self.ops = _TwoHalves(self.pages)
+        self.ops = make_ops(self.pages)
         self._empty: Batch | None = None
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:

@@ -6,6 +6,7 @@ A cell offers fresh ops on numpy arrays, weights and a sampler. Adding a platfor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from octavo.platforms.reference.kv import PagePool
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.reference.sample import sample
 from octavo.platforms.reference.weights import ReferenceWeights
+from octavo.platforms.registry import PLATFORMS
 from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 
 NUM_THREADS = 2
@@ -39,7 +41,7 @@ class Cell:
 
 def cells() -> list[Cell]:
     """Every cell, the reference first."""
-    return [reference_cell(), *x86_cells()]
+    return [reference_cell(), portable_cell(), *x86_cells()]
 
 
 @cache
@@ -48,6 +50,25 @@ def reference_cell() -> Cell:
         return ReferenceOps(None if spec is None else PagePool(spec, num_pages))
 
     return Cell("reference", "reference", ops, ReferenceWeights, sample, lambda op: {"reference"})
+
+
+@cache
+def portable_cell() -> Cell:
+    entry = next(entry for entry in PLATFORMS if entry.name == "portable")
+    if reason := entry.probe():
+        return _refused("portable", "numba", reason)
+    from octavo.platforms.portable.ops import COMPILED, PortableOps
+    from octavo.platforms.portable.weights import PortableWeights
+
+    threads = ThreadPoolExecutor(NUM_THREADS)
+
+    def ops(spec: KVSpec | None = None, num_pages: int = 1) -> PortableOps:
+        return PortableOps(None if spec is None else PagePool(spec, num_pages), threads, NUM_THREADS)
+
+    def levels_of(op: str) -> set[str]:
+        return {"numba" if op in COMPILED else "reference"}
+
+    return Cell("portable", "numba", ops, PortableWeights, sample, levels_of)
 
 
 def x86_cells() -> Iterator[Cell]:
