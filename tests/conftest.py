@@ -1,13 +1,20 @@
-"""What all tests share: child processes find the package under test."""
+"""What all tests share: child processes find the package under test, and `--native-module FILE` puts another build under test.
+
+That option is one place for planted faults (tests/faults) and other compilers (ci/matrix): the file is loaded under the name
+`octavo._avx` before any test module is imported, so nobody else has to choose. Child processes keep the installed one.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
+NATIVE = "octavo._avx"
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -15,3 +22,35 @@ def child_processes_find_octavo() -> None:
     """pytest's own path is not inherited; a checkout that is not installed needs this one."""
     parts = [str(SOURCE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(parts))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--native-module", type=Path, metavar="FILE", help=f"a build of {NATIVE} to test instead of the own one"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file: Path | None = config.getoption("--native-module")
+    if file is not None:
+        load_as_native(file.resolve())
+
+
+def load_as_native(file: Path) -> None:
+    """Makes `file` the module `octavo._avx` of this process."""
+    import octavo
+
+    spec = importlib.util.spec_from_file_location(NATIVE, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise pytest.UsageError(f"--native-module {file}: no such extension module; build one with ci/dev-build")
+    if NATIVE in sys.modules:
+        raise pytest.UsageError(f"--native-module {file}: {NATIVE} was already loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[NATIVE] = module
+    spec.loader.exec_module(module)
+    octavo._avx = module
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    file = config.getoption("--native-module")
+    return [f"native module: {file}"] if file else []

@@ -101,3 +101,25 @@ def test_rows_may_be_strided(kernel: Kernel) -> None:
     x = wide[:, :256]
     got, want = prepare(kernel, x), prepare(kernel, np.ascontiguousarray(x))
     assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("kernel", variants(*INT8))
+def test_codes_are_true_quotients(kernel: Kernel) -> None:
+    """Inputs that lie halfway between two codes at scales with an inexact reciprocal: x * (1 / s) would round some elsewhere."""
+    scales = np.arange(3, 253, 2, dtype=np.float32)
+    halves = np.arange(256, dtype=np.float32) % 120 + np.float32(0.5)
+    x = scales[:, None] * halves
+    x[:, ::32] = 127 * scales[:, None]
+    by_reciprocal = np.rint(x * (np.float32(1) / scales)[:, None])
+    assert (by_reciprocal != np.rint(x / scales[:, None])).any(), "these inputs cannot tell"
+    q, s, _ = prepare(kernel, x)
+    assert (s == scales[:, None]).all()
+    assert np.array_equal(q, np.rint(x / scales[:, None]).astype(np.int8))
+
+
+@pytest.mark.parametrize("kernel", variants("prepare_bf16"))
+def test_bf16_ties_go_to_the_even_neighbour(kernel: Kernel) -> None:
+    high = np.arange(0x0080, 0x7F80, 3, dtype=np.uint32)
+    x = ((high << np.uint32(16)) | np.uint32(0x8000)).view(np.float32)[None]
+    q, _, _ = prepare(kernel, x)
+    assert np.array_equal(q[0, : x.size], (high + (high & 1)).astype(np.uint16))

@@ -1,0 +1,169 @@
+"""Faults of attention and of the KV pages: segments, windows, rounding, folds, layouts, scales."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+SEGMENT, PAGED, VARLEN, PAIRS, APPEND = (
+    f"csrc_avx/attention/{name}.inl.h"
+    for name in ("segment", "paged_attention", "varlen_attention", "pairs", "kv_append")
+)
+COPY = "csrc_avx/attention/copy_blocks__scalar.cpp"
+TESTS = "tests/kernels/test_paged_attention.py::"
+STORED = "tests/kernels/test_kv_append.py::test_pages_hold_what_the_reference_holds"
+LENGTHS, HEADS = TESTS + "test_lengths_around_blocks_and_segments", TESTS + "test_head_sizes_and_shared_heads"
+OPTIONS = TESTS + "test_softcap_sinks_and_alibi"
+WINDOW = TESTS + "test_a_window_hides_what_lies_before_it"
+
+FAULTS = [
+    Fault(
+        "softmax_segment_256",
+        SEGMENT,
+        "kSegment = 512;",
+        "kSegment = 256;",
+        LENGTHS,
+        "bf16__avx2 and 32",
+        is_quick=True,
+    ),
+    Fault(
+        "window_one_too_wide",
+        PAGED,
+        "row.position - a.window + 1)",
+        "row.position - a.window)",
+        WINDOW,
+        "avx2 and bf16",
+        is_quick=True,
+    ),
+    Fault(
+        "attention_weights_truncated",
+        SEGMENT,
+        "V::iadd(u, V::iadd(odd, V::ibroadcast(0x7FFF)))",
+        "u",
+        HEADS,
+        "bf16__avx2 and 64",
+        is_quick=True,
+    ),
+    Fault(
+        "values_beyond_the_length_read",
+        PAGED,
+        "if (valid >= kBlock) return {tile, stride};",
+        "return {tile, stride};",
+        LENGTHS,
+        "f32__avx2 and 32",
+        is_quick=True,
+    ),
+    Fault(
+        "values_read_from_the_neighbour_token",
+        PAIRS,
+        "*e = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));\n    *o = _mm256_castsi256_ps(_mm256_and_si256(x",
+        "*o = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));\n    *e = _mm256_castsi256_ps(_mm256_and_si256(x",
+        HEADS,
+        "bf16__avx2 and 32",
+    ),
+    Fault(
+        "fold_not_fused",
+        SEGMENT,
+        "vec::fma_scalar(out[d], a, part[d] * b)",
+        "out[d] * a + part[d] * b",
+        LENGTHS,
+        "f32__avx2 and 32",
+    ),
+    Fault(
+        "sink_without_rescaling",
+        SEGMENT,
+        "out[d] = out[d] * a;",
+        "out[d] = out[d] * 1.0f;",
+        OPTIONS,
+        "f32__avx2 and sinks",
+    ),
+    Fault(
+        "alibi_slope_of_the_first_head",
+        PAGED,
+        "a.alibi ? a.alibi[head]",
+        "a.alibi ? a.alibi[0]",
+        OPTIONS,
+        "f16__avx2 and alibi",
+    ),
+    Fault(
+        "softcap_without_division",
+        SEGMENT,
+        "vec::tanh<V>(V::div(x, cap))",
+        "vec::tanh<V>(V::mul(x, V::div(V::broadcast(1.0f), cap)))",
+        OPTIONS,
+        "f32__avx2 and all",
+    ),
+    Fault(
+        "int8_key_scale_left_out",
+        SEGMENT,
+        "x = V::mul(x, V::load(kv.k_scales(block) + i));",
+        "",
+        HEADS,
+        "int8__avx2 and 32",
+    ),
+    Fault(
+        "int8_value_scale_before_the_sum",
+        SEGMENT,
+        "lane = V::add(lane, e);\n      if constexpr (KV::kIsScaled) e = V::mul(e, V::load(kv.v_scales(block) + i));",
+        "if constexpr (KV::kIsScaled) e = V::mul(e, V::load(kv.v_scales(block) + i));\n      lane = V::add(lane, e);",
+        HEADS,
+        "int8__avx2 and 32",
+    ),
+    Fault(
+        "keys_hidden_from_the_last_row",
+        PAGED,
+        "row.high = row.position;",
+        "row.high = row.position - (r + 1 == tile.num_rows);",
+        HEADS,
+        "f32__avx2 and 32",
+    ),
+    Fault(
+        "varlen_window_one_too_wide",
+        VARLEN,
+        "smaller(length - 1, row.position + a.window)",
+        "smaller(length - 1, row.position + a.window + 1)",
+        "tests/kernels/test_varlen_attention.py::test_a_window_cuts_both_ways",
+    ),
+    Fault(
+        "varlen_alibi_one_sided",
+        SEGMENT,
+        "if (rule.is_two_sided) distance = V::neg(V::abs(distance));",
+        "",
+        "tests/kernels/test_varlen_attention.py::test_alibi_counts_the_distance_both_ways",
+    ),
+    Fault("kv_int8_scale_by_128", APPEND, "amax / 127.0f", "amax / 128.0f", STORED, "int8__avx2 and 32", is_quick=True),
+    Fault(
+        "kv_int8_code_truncated",
+        APPEND,
+        "__builtin_rintf(x[i] / s)",
+        "__builtin_truncf(x[i] / s)",
+        STORED,
+        "int8__avx2 and 32",
+    ),
+    Fault(
+        "kv_value_in_its_pair_s_other_slot", APPEND, "+ token % 2;", "+ (token + 1) % 2;", STORED, "bf16__avx2 and 32"
+    ),
+    Fault(
+        "kv_float32_denormal_kept",
+        APPEND,
+        "y[i] = vec::F32x1::abs(x[i]) < 0x1p-126f ? vec::F32x1::copysign(0.0f, x[i]) : x[i];",
+        "std::memcpy(y + i, x + i, 4);",
+        STORED,
+        "f32__avx2 and 32",
+    ),
+    Fault(
+        "kv_nan_row_has_a_number_for_scale",
+        APPEND,
+        "has_nan |= x[i] != x[i];",
+        "",
+        "tests/kernels/test_kv_append.py::test_a_nan_poisons_its_int8_row_only",
+    ),
+    Fault(
+        "copied_blocks_out_of_order",
+        COPY,
+        "source = a.pairs[1 + 2 * i], target = a.pairs[2 + 2 * i]",
+        "source = a.pairs[2 * a.pairs[0] - 1 - 2 * i], target = a.pairs[2 * a.pairs[0] - 2 * i]",
+        "tests/kernels/test_copy_blocks.py::test_pages_are_copied_in_order_and_no_other_is_touched",
+        "1 or 2",
+        levels=("scalar",),
+    ),
+]

@@ -1,0 +1,62 @@
+"""Faults of packing checkpoint rows into panels."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+PACK, BLOCKS = "csrc_common/ref/pack.inl.h", "csrc_common/packed/gguf_blocks.inl.h"
+TESTS = "tests/kernels/test_pack.py::"
+PANELS = TESTS + "test_panels_hold_every_code_and_scale_of_the_rows"
+DENSE = TESTS + "test_dense_rows_of_any_length_and_transposed_sources"
+
+FAULTS = [
+    Fault(
+        "pack_nibbles_swapped",
+        PACK,
+        "(codes[t] & 15) | codes[16 + t] << 4",
+        "(codes[16 + t] & 15) | codes[t] << 4",
+        PANELS,
+        "pack_q4_k__avx2",
+        is_quick=True,
+    ),
+    Fault(
+        "pack_lane_of_stacked_rows_lost",
+        PACK,
+        "p * kPanel + low - a.first_row",
+        "p * kPanel - a.first_row",
+        TESTS + "test_stacked_tensors_become_one_weight",
+        "pack_f32__avx2",
+    ),
+    Fault(
+        "pack_tail_not_zeroed",
+        PACK,
+        "if (count < 32 || zero_to > high) {",
+        "if (zero_to > high) {",
+        DENSE,
+        "pack_bf16__avx2",
+    ),
+    Fault(
+        "pack_minimum_in_place_of_scale",
+        PACK,
+        "if (Gguf::kMin) put_half(record + 288, lane, half_at(block + 2));",
+        "if (Gguf::kMin) put_half(record + 288, lane, half_at(block));",
+        PANELS,
+        "pack_q4_1__avx2",
+    ),
+    Fault(
+        "pack_fifth_bit_of_the_neighbour",
+        BLOCKS,
+        "((high[byte] >> i) & 1) << 4",
+        "((high[byte ^ 1] >> i) & 1) << 4",
+        PANELS,
+        "pack_q5_0__avx2",
+    ),
+    Fault(
+        "pack_sub_scales_high_bits_swapped",
+        BLOCKS,
+        "(f[8 + i] & 15) | (f[i] >> 6) << 4",
+        "(f[8 + i] & 15) | (f[4 + i] >> 6) << 4",
+        PANELS,
+        "pack_q4_k__avx2",
+    ),
+]

@@ -1,0 +1,45 @@
+"""Faults of the thread team: denormals, and what the caller's thread gets back."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+TEAM = "csrc_common/exec/team.h"
+TESTS = "tests/kernels/test_denormals.py::"
+
+FAULTS = [
+    Fault(
+        "denormals_kept_everywhere",
+        TEAM,
+        "| 0x8040u",
+        "| 0x0000u",
+        TESTS + "test_denormals_count_as_zero",
+        "one",
+        is_quick=True,
+    ),
+    Fault(
+        "denormals_read_but_not_written_as_zero",
+        TEAM,
+        "| 0x8040u",
+        "| 0x0040u",
+        TESTS + "test_denormals_count_as_zero",
+        "one",
+    ),
+    Fault(
+        "denormals_kept_by_helpers",
+        TEAM,
+        "void serve(int thread) {\n    FlushDenormals flush;",
+        "void serve(int thread) {",
+        TESTS + "test_every_thread_of_a_team_flushes",
+        "test",
+        is_quick=True,
+    ),
+    Fault(
+        "caller_left_flushing",
+        TEAM,
+        "~FlushDenormals() {\n#if defined(__x86_64__)\n    _mm_setcsr(saved_);",
+        "~FlushDenormals() {\n#if defined(__x86_64__)",
+        TESTS + "test_the_caller_keeps_its_own_denormals",
+        "test",
+    ),
+]

@@ -1,0 +1,45 @@
+"""Denormals count as zero inside a run, on every thread of a team, and nowhere else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.kernels.harness import FIXED, aligned, run, same_bits, scalar
+from tests.kernels.kv_case import eager
+
+SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def added(a: np.ndarray, b: np.ndarray, threads: int) -> np.ndarray:
+    y = aligned(a.shape, np.float32)
+    y[:] = 77
+    width = a.shape[1]
+    fields = {
+        "a": a, "lda": width, "b": b, "ldb": width, "y": y, "ldy": width, "width": width, "scale_a": 1.0, "scale_b": 1.0,
+        "rows": (FIXED, len(a)),
+    }  # fmt: skip
+    run(scalar("add"), fields, threads=threads)
+    return y
+
+
+@pytest.mark.parametrize("threads", [1, 2], ids=["one", "two"])
+def test_denormals_count_as_zero(threads: int) -> None:
+    a = np.array([[1e-39, -1e-39, 1e-39, 1.5 * 2.0**-126, 1.0, -0.0]], np.float32)
+    b = np.array([[1e-39, 0.0, 1.0, -(2.0**-126), -1.0, -0.0]], np.float32)
+    # operands to zero; a result of 2^-127 to zero; the rest as ever
+    assert same_bits(added(a, b, threads), np.array([[0.0, 0.0, 1.0, 0.0, 0.0, -0.0]], np.float32))
+
+
+def test_every_thread_of_a_team_flushes() -> None:
+    """Which thread takes which rows is open, so there are many rows, many times; all of them must be flushed."""
+    a = np.full((4096, 64), SMALLEST_NORMAL * np.float32(1.5))
+    b = np.full_like(a, -SMALLEST_NORMAL)
+    for _ in range(200):
+        assert not added(a, b, threads=2).any()
+
+
+def test_the_caller_keeps_its_own_denormals() -> None:
+    tiny = np.array([1e-39], np.float32)
+    assert (tiny + tiny)[0] > 0
+    eager("scalar").softcap(np.ones((2, 8), np.float32), 3.0)
+    assert (tiny + tiny)[0] > 0, "flush-to-zero outlived the run"
