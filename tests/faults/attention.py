@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.faults.fault import Fault
 
 SEGMENT, PAGED, VARLEN, PAIRS, APPEND = (
-    f"csrc_avx/attention/{name}.inl.h"
-    for name in ("segment", "paged_attention", "varlen_attention", "pairs", "kv_append")
+    f"csrc_avx/attention/{name}.inl.h" for name in ("segment", "paged_rows", "varlen_attention", "pairs", "kv_append")
 )
 COPY = "csrc_avx/attention/copy_blocks__scalar.cpp"
 TESTS = "tests/kernels/test_paged_attention.py::"
@@ -55,8 +54,8 @@ FAULTS = [
     Fault(
         "values_read_from_the_neighbour_token",
         PAIRS,
-        "*e = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));\n    *o = _mm256_castsi256_ps(_mm256_and_si256(x",
-        "*o = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));\n    *e = _mm256_castsi256_ps(_mm256_and_si256(x",
+        "return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16));",
+        "return odd(b, i, lane);",
         HEADS,
         "bf16__avx2 and 32",
     ),

@@ -20,8 +20,8 @@ FAULTS = [
     Fault(
         "dot32_even_and_odd_swapped",
         DENSE,
-        "*even = V::from_bits(V::shl<16>(raw));\n    *odd = V::from_bits(",
-        "*odd = V::from_bits(V::shl<16>(raw));\n    *even = V::from_bits(",
+        "V::from_bits(i % 2 ? V::iand",
+        "V::from_bits(i % 2 == 0 ? V::iand",
         INPUTS,
         "linear_bf16__avx2",
         is_quick=True,
@@ -29,8 +29,8 @@ FAULTS = [
     Fault(
         "dot32_sum_reassociated",
         DENSE,
-        "V::add(V::load(at), V::add(e[c][p][r], o[c][p][r]))",
-        "V::add(V::add(V::load(at), e[c][p][r]), o[c][p][r])",
+        "V::add(V::load(at), V::add(even.sum[r][j], odd.sum[r][j]))",
+        "V::add(V::add(V::load(at), even.sum[r][j]), odd.sum[r][j])",
         INPUTS,
         "linear_f32__avx2",
     ),

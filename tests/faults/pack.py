@@ -13,8 +13,8 @@ FAULTS = [
     Fault(
         "pack_nibbles_swapped",
         PACK,
-        "(codes[t] & 15) | codes[16 + t] << 4",
-        "(codes[16 + t] & 15) | codes[t] << 4",
+        "(a & kLow) | (b & kLow) << 4, high",
+        "(b & kLow) | (a & kLow) << 4, high",
         PANELS,
         "pack_q4_k__avx2",
         is_quick=True,
@@ -46,8 +46,8 @@ FAULTS = [
     Fault(
         "pack_fifth_bit_of_the_neighbour",
         BLOCKS,
-        "((high[byte] >> i) & 1) << 4",
-        "((high[byte ^ 1] >> i) & 1) << 4",
+        "(high[byte] * 0x0101010101010101ull)",
+        "(high[byte ^ 1] * 0x0101010101010101ull)",
         PANELS,
         "pack_q5_0__avx2",
     ),
