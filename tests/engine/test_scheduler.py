@@ -115,6 +115,27 @@ def test_the_result_depends_only_on_the_arguments():
     assert trace() == trace()
 
 
+def random_requests(rng, seed):
+    """25 requests that share prefixes, and the tokens that each choice must give."""
+    shared = prompt_of(seed, 30)
+    requests, wanted = [], {}
+    for i in range(25):
+        prompt = shared[: rng.randrange(30)] + prompt_of(100 * seed + i, rng.randrange(1, 20))
+        stops = [rng.randrange(997) for _ in range(40)]
+        request = ask(
+            f"r{i}",
+            prompt,
+            rng.randrange(1, 11),
+            stop_token_ids=stops,
+            n=rng.choice([1, 1, 3]),
+            priority=rng.randrange(3),
+        )
+        requests.append(request)
+        for c in range(request.params.n):
+            wanted[request.request_id, c] = expected_output(prompt, request.params.max_tokens, stops, c)
+    return requests, wanted
+
+
 @pytest.mark.parametrize("specs", [(FULL,), (FULL, window(6)), (window(9),), (window(5), window(13), FULL)])
 @pytest.mark.parametrize("seed", range(6))
 def test_every_admitted_request_finishes(seed, specs):
@@ -136,22 +157,7 @@ def test_every_admitted_request_finishes(seed, specs):
         watermark=rng.choice([0.0, 0.1]),
         policy=rng.choice([None, priority(5.0)]),
     )
-    shared = prompt_of(seed, 30)
-    waiting, alive, wanted = [], [], {}
-    for i in range(25):
-        prompt = shared[: rng.randrange(30)] + prompt_of(100 * seed + i, rng.randrange(1, 20))
-        stops = [rng.randrange(997) for _ in range(40)]
-        request = ask(
-            f"r{i}",
-            prompt,
-            rng.randrange(1, 11),
-            stop_token_ids=stops,
-            n=rng.choice([1, 1, 3]),
-            priority=rng.randrange(3),
-        )
-        waiting.append(request)
-        for c in range(request.params.n):
-            wanted[request.request_id, c] = expected_output(prompt, request.params.max_tokens, stops, c)
+    (waiting, wanted), alive = random_requests(rng, seed), []
     aborted, got = set(), {}
     for _ in range(3000):
         while waiting and rng.random() < 0.5:
