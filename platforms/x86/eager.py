@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Batch, KVSpec, Rows
 from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.recorder import Recorder, Symbol, page_bytes
+from octavo.platforms.x86.recorder import Recorder
+from octavo.platforms.x86.symbols import Symbol, page_bytes
 from octavo.platforms.x86.tables import RopeTables
 
 F32 = NDArray[np.float32]

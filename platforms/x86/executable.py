@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from octavo.platforms.batch import check_batch
 from octavo.platforms.types import Batch, SampleBatch, SampleResult
 from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.recorder import Recorded
 from octavo.platforms.x86.sampling import NativeSampler
+from octavo.platforms.x86.symbols import Recorded
 from octavo.platforms.x86.tables import RopeTables
 
 _NO_ROWS = np.zeros(0, np.int32)

@@ -13,8 +13,9 @@ from octavo.platforms.types import Batch, KVSpec, Variant
 from octavo.platforms.x86.executable import X86Executable
 from octavo.platforms.x86.native import Native, load
 from octavo.platforms.x86.packed_cache import PackedCache
-from octavo.platforms.x86.recorder import Recorded, Recorder, Symbol, page_bytes
+from octavo.platforms.x86.recorder import Recorder
 from octavo.platforms.x86.selftest import SelfTest
+from octavo.platforms.x86.symbols import Recorded, Symbol, page_bytes
 from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Weights
 

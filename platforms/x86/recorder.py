@@ -7,7 +7,6 @@ program serves prefill, decode and mixed steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import numpy as np
@@ -18,78 +17,15 @@ from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Activation, KVSpec, Rope, Rows
 from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.plan import Buffer, place
+from octavo.platforms.x86.symbols import Instruction, Prepared, Recorded, Ref, Symbol, kv_head_bytes, page_bytes
 from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Embedding, X86Linear
 
 ROWS_KIND: dict[Rows, int] = {"tokens": 0, "logits": 1, "sequences": 2}
 ACTIVATIONS: dict[str, int] = {name: i for i, name in enumerate(get_args(Activation))}
 KV_TYPES = {"f32": 0, "bf16": 1, "f16": 2, "int8": 3}
-KV_ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
 IDS_SOURCES = {"token_ids": 0, "positions": 1, "token_types": 2}
 POOL_MODES = {"cls": 0, "last": 1, "mean": 2}
-
-
-def kv_head_bytes(spec: KVSpec) -> int:
-    """Bytes of one kv head's share of one layer in a page (csrc_common/contract/attention.h)."""
-    scales = 2 * spec.block_tokens * 4 if spec.dtype == "int8" else 0
-    return 2 * spec.block_tokens * spec.head_dim * KV_ELEMENT_BYTES[spec.dtype] + scales
-
-
-def page_bytes(spec: KVSpec) -> int:
-    """Bytes of one page: every layer of a group, rounded up to 4 KiB."""
-    return -(-spec.layers_per_group * spec.num_kv_heads * kv_head_bytes(spec) // 4096) * 4096
-
-
-@dataclass(frozen=True, eq=False)
-class Symbol:
-    """A float32 activation [rows, width]: columns `column`.. of a buffer whose rows are `stride` elements apart."""
-
-    buffer: int
-    width: int
-    stride: int
-    rows: Rows
-    column: int = 0
-
-
-@dataclass(frozen=True)
-class Ref:
-    """An address inside a planned buffer, resolved when the program is finished."""
-
-    buffer: int
-    offset_bytes: int = 0
-
-
-@dataclass
-class Prepared:
-    """An input in a weight format's own form."""
-
-    q: int
-    stride: int
-    scales: int
-    sums: int
-    scale_stride: int
-
-
-@dataclass
-class _Instruction:
-    op: str
-    rows: Rows
-    fields: dict[str, Any]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-
-
-@dataclass
-class Recorded:
-    """A finished program. `segments` are (name, first instruction); `head_at` starts the part that `head` runs."""
-
-    program: Any
-    arena: Any
-    output: Symbol | None
-    output_address: int
-    segments: list[tuple[str, int]]
-    head_at: int
-    held: list[Any] = field(default_factory=list)
 
 
 class Recorder:
@@ -109,7 +45,7 @@ class Recorder:
         self._row_bytes: list[int] = []
         self._rows: list[Rows] = []
         self._external: dict[int, int] = {}
-        self._list: list[_Instruction] = []
+        self._list: list[Instruction] = []
         self._prepared: dict[tuple[int, int, int, str], Prepared] = {}
         self._held: list[Any] = []
 
@@ -352,7 +288,7 @@ class Recorder:
         if op not in self.native.table:
             raise PlatformError(f"no runnable x86 kernel for {op}; run `octavo doctor` for the reasons")
         self._list.append(
-            _Instruction(op, kind, fields, tuple(s.buffer for s in reads), tuple(s.buffer for s in writes))
+            Instruction(op, kind, fields, tuple(s.buffer for s in reads), tuple(s.buffer for s in writes))
         )
 
     def _new(self, width: int, rows: Rows, element_bytes: int = 4) -> Symbol:

@@ -25,8 +25,8 @@ from octavo.platforms.selftest.golden import GOLDEN
 from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 from octavo.platforms.x86.eager import EagerOps
 from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.recorder import page_bytes
 from octavo.platforms.x86.sampling import NativeSampler
+from octavo.platforms.x86.symbols import page_bytes
 from octavo.platforms.x86.weights import X86Weights
 
 log = logging.getLogger("octavo.platforms")

@@ -9,7 +9,7 @@ from tests.kernels.kv_case import batch_of, kv_spec, levels, native, random_inpu
 from octavo.platforms.reference.kv import K, PagePool, V
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.types import KVSpec
-from octavo.platforms.x86.recorder import kv_head_bytes, page_bytes
+from octavo.platforms.x86.symbols import kv_head_bytes, page_bytes
 
 DTYPES = {"f32": np.uint32, "bf16": np.uint16, "f16": np.uint16, "int8": np.uint8}
 CASES = typed("kv_append", tuple(DTYPES))

@@ -1,0 +1,75 @@
+"""What a recorded program is made of: symbols, addresses and instructions; and how many bytes a page of KV takes on x86."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from octavo.platforms.types import KVSpec, Rows
+
+KV_ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
+
+
+def kv_head_bytes(spec: KVSpec) -> int:
+    """Bytes of one kv head's share of one layer in a page (csrc_common/contract/attention.h)."""
+    scales = 2 * spec.block_tokens * 4 if spec.dtype == "int8" else 0
+    return 2 * spec.block_tokens * spec.head_dim * KV_ELEMENT_BYTES[spec.dtype] + scales
+
+
+def page_bytes(spec: KVSpec) -> int:
+    """Bytes of one page: every layer of a group, rounded up to 4 KiB."""
+    return -(-spec.layers_per_group * spec.num_kv_heads * kv_head_bytes(spec) // 4096) * 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """A float32 activation [rows, width]: columns `column`.. of a buffer whose rows are `stride` elements apart."""
+
+    buffer: int
+    width: int
+    stride: int
+    rows: Rows
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An address inside a planned buffer, resolved when the program is finished."""
+
+    buffer: int
+    offset_bytes: int = 0
+
+
+@dataclass
+class Prepared:
+    """An input in a weight format's own form."""
+
+    q: int
+    stride: int
+    scales: int
+    sums: int
+    scale_stride: int
+
+
+@dataclass
+class Instruction:
+    """One native call to be: its op, how many rows it has, its arguments, and the buffers it touches."""
+
+    op: str
+    rows: Rows
+    fields: dict[str, Any]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass
+class Recorded:
+    """A finished program. `segments` are (name, first instruction); `head_at` starts the part that `head` runs."""
+
+    program: Any
+    arena: Any
+    output: Symbol | None
+    output_address: int
+    segments: list[tuple[str, int]]
+    head_at: int
+    held: list[Any] = field(default_factory=list)
