@@ -1,26 +1,23 @@
-"""What one step of bookkeeping costs, and how full the KV blocks are. No model: results are made up, one id per row.
+"""What one step of bookkeeping costs. No model: results are made up, one id per row.
 
-    python benchmarks/scheduler.py [--steps N]
+    octavo bench scheduler -- [--steps N]
 
 scheduler.step           plan + commit of a step with 64 decoding requests, stop ids checked, full blocks hashed; us
 scheduler.step_5000      the same with 5,000 more requests waiting for a seat
 scheduler.step_blocked   the same with 5,000 more requests waiting for blocks
 scheduler.waiting_cost   ratio of the larger of these two medians to the first
-kv.utilisation           tokens whose KV is live / (blocks held by running requests * block_tokens), sampled each step
-                         while the queue is never empty; prompts of 200 to 3,000 tokens, answers of 100 to 1,000
-One JSON object a line: name, unit, min, median, max, n, machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.common import OtherLoad, parser, report, row
 
 from octavo.engine.kv.groups import GroupSpec
 from octavo.engine.kv.manager import KVManager
@@ -30,31 +27,6 @@ from octavo.engine.scheduler import Scheduler, SchedulerConfig
 
 BLOCK_TOKENS = 32
 NUM_RUNNING = 64
-
-
-def machine() -> str:
-    """Processor, cores, Python: what the numbers depend on."""
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as file:
-            model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), model)
-    except OSError:
-        pass
-    return f"{model}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
-
-
-def report(name: str, unit: str, values: Sequence[float]) -> dict[str, object]:
-    """One row of results."""
-    return {
-        "name": name,
-        "unit": unit,
-        "min": round(min(values), 4),
-        "median": round(statistics.median(values), 4),
-        "max": round(max(values), 4),
-        "mean": round(statistics.fmean(values), 4),
-        "n": len(values),
-        "machine": machine(),
-    }
 
 
 def make_scheduler(num_blocks: int, max_num_seqs: int = NUM_RUNNING) -> Scheduler:
@@ -110,43 +82,27 @@ def time_steps(num_steps: int, num_waiting: int, num_seats: int = NUM_RUNNING) -
     return times
 
 
-def measure_utilisation(num_steps: int) -> list[float]:
-    """Share of the slots in held blocks that hold live tokens, per step, with the pool under pressure."""
-    rng = random.Random(2)
-    scheduler = make_scheduler(num_blocks=1500)
-    shares, count = [], 0
-    for step in range(num_steps):
-        while scheduler.stats().num_waiting < 8:
-            count += 1
-            scheduler.add(make_request(f"r{count}", rng, rng.randrange(200, 3000), rng.randrange(100, 1000)))
-        run_step(scheduler, 11)
-        if step >= num_steps // 4:
-            held = {block for r in scheduler._running for block in r.tables[0].ids}
-            live = sum(r.num_computed for r in scheduler._running)
-            shares.append(live / (len(held) * BLOCK_TOKENS))
-    return shares
-
-
-def rows(num_steps: int) -> list[dict[str, object]]:
-    """All results."""
-    few = time_steps(num_steps, 0)
-    seats, blocks = time_steps(num_steps, 5000), time_steps(num_steps, 5000, 2 * NUM_RUNNING)
-    ratio = max(statistics.median(seats), statistics.median(blocks)) / statistics.median(few)
-    return [
-        report("scheduler.step", "us", few),
-        report("scheduler.step_5000", "us", seats),
-        report("scheduler.step_blocked", "us", blocks),
-        report("scheduler.waiting_cost", "ratio", [ratio]),
-        report("kv.utilisation", "ratio", measure_utilisation(max(400, num_steps))),
-    ]
+def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All rows."""
+    times: dict[str, list[float]] = {}
+    for name, waiting, seats in (
+        ("scheduler.step", 0, NUM_RUNNING),
+        ("scheduler.step_5000", 5000, NUM_RUNNING),
+        ("scheduler.step_blocked", 5000, 2 * NUM_RUNNING),
+    ):
+        load = OtherLoad()
+        times[name] = time_steps(args.steps, waiting, seats)
+        share = load.share()
+        yield row(name, "us", times[name], mean=round(statistics.fmean(times[name]), 2), other_load=round(share, 3))
+    few, *many = (statistics.median(values) for values in times.values())
+    yield row("scheduler.waiting_cost", "ratio", [max(many) / few])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2000)
-    steps = parser.parse_args().steps
-    for row in rows(steps):
-        print(json.dumps(row))
+    options = parser(__doc__)
+    options.add_argument("--steps", type=int, default=2000)
+    args = options.parse_args()
+    report(results(args), args, "scheduler")
 
 
 if __name__ == "__main__":

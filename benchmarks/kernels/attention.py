@@ -3,16 +3,17 @@
     PYTHONPATH=src:. python benchmarks/kernels/attention.py [--threads 2] [--only paged_attention_bf16__avx2] [--shape 9/3/64]
 
 Shapes are heads / kv heads / head_dim. `decode` is one sequence of 1,024 tokens (its pages stay in the caches), `cold` as many
-sequences as make 48 MiB of pages, `prefill` 512 tokens at once. One JSON line each: seconds per call, GB/s of keys and values,
+sequences as make 48 MiB of pages, `prefill` 512 tokens at once. One row each: seconds per call, GB/s of keys and values,
 GMAC/s over visible keys, and their shares of a memory read and of numpy's float32 product, measured in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.common import parser, report, row
 from benchmarks.kernels.linear import best, read_bandwidth, sgemm
 
 ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
@@ -56,18 +57,15 @@ def time_case(
     return seconds, seqs * 2 * length * kv_heads * dim * ELEMENT_BYTES[dtype], 2 * visible * heads * dim
 
 
-def main() -> None:
+def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One row per kernel, shape and case."""
     import numpy as np
 
     from octavo import _avx as avx  # type: ignore[attr-defined]
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", default="", help="one kernel by name")
-    parser.add_argument("--shape", default="9/3/64,32/8/64,8/4/128")
-    args = parser.parse_args()
     read, product = read_bandwidth(np, args.threads), sgemm(np, args.threads)
-    print(json.dumps({"threads": args.threads, "read_gb_s": round(read, 1), "sgemm_gmac_s": round(product, 1)}))
+    yield row("kernels.attention.read", "GB/s", [read], better="higher", threads=args.threads)
+    yield row("kernels.attention.sgemm", "GMAC/s", [product], better="higher", threads=args.threads)
     have = avx.available_features()
     for op, name, level, required, _ in avx.kernels():
         if not op.startswith("paged_attention") or required & ~have or level == "scalar" or args.only not in ("", name):
@@ -76,12 +74,17 @@ def main() -> None:
             heads, kv_heads, dim = (int(n) for n in text.split("/"))
             for case in CASES:
                 seconds, size, macs = time_case(np, avx, name, case, (heads, kv_heads, dim), args.threads)
-                row = {
-                    "kernel": name, "case": case, "shape": text, "us": round(seconds * 1e6, 1),
-                    "kv_gb_s": round(size / seconds / 1e9, 2), "gmac_s": round(macs / seconds / 1e9, 2),
-                    "of_read": round(size / seconds / 1e9 / read, 3), "of_sgemm": round(macs / seconds / 1e9 / product, 3),
-                }  # fmt: skip
-                print(json.dumps(row), flush=True)
+                rate, speed = size / seconds / 1e9, macs / seconds / 1e9
+                rates = {"kv_gb_per_s": round(rate, 2), "of_read": round(rate / read, 3)}
+                rates |= {"gmac_per_s": round(speed, 2), "of_sgemm": round(speed / product, 3)}
+                yield row(f"kernels.{name}.{case}.{text}", "s", [seconds], threads=args.threads, **rates)
+
+
+def main() -> None:
+    options = parser(__doc__, threads=1)
+    options.add_argument("--only", default="", help="one kernel by name")
+    options.add_argument("--shape", default="9/3/64,32/8/64,8/4/128")
+    report(results(args := options.parse_args()), args, "kernels_attention")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,23 @@
 """Times the linear kernels: share of the memory bandwidth at one row, share of peak multiply-adds at many.
 
-    PYTHONPATH=src python benchmarks/kernels/linear.py [--threads 2] [--only linear_q4g32__avx2] [--rows 1,128] [--shape 1536x576]
+    octavo bench kernels/linear -- [--threads 2] [--only linear_q4g32__avx2] [--rows 1,128] [--shape 1536x576]
 
 Weights are copies that are larger than the last-level cache together, so that one row reads memory. Beside the kernels, in the
-same run: a read of memory by numpy (max of float32) and numpy's float32 matrix product, each on as many threads. One JSON line
-per kernel and number of rows: seconds per call, GB/s of packed weights, GMAC/s, and their shares of the two yardsticks.
+same run: a read of memory by numpy (max of float32) and numpy's float32 matrix product, each on as many threads. One row per
+kernel and number of rows: seconds of the fastest call, GB/s of packed weights, GMAC/s, their shares of the two yardsticks.
 Inputs and scales are zeros: no kernel's time depends on values.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from benchmarks.common import parser, report, row
 
 FIXED = 3
 RECORDS = {  # packed kind -> inputs and bytes of one record of 16 outputs (csrc_common/packed/panels.h), flags
@@ -81,16 +82,8 @@ def time_kernel(np: Any, avx: Any, name: str, rows: int, n: int, k: int, threads
     return best(lambda: program.run(team, step, 0, copies), 0.3, threads) / copies, size
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument(
-        "--only", default="", help="kernel names, comma separated; default: the best runnable of each op"
-    )
-    parser.add_argument("--rows", default="1,128")
-    parser.add_argument("--shape", default="1536x576", help="outputs x inputs")
-    args = parser.parse_args()
-    os.environ["OPENBLAS_NUM_THREADS"] = str(args.threads)  # read when numpy is imported
+def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One row per kernel and number of rows."""
     import numpy as np
 
     from octavo import _avx as avx  # type: ignore[attr-defined]
@@ -99,22 +92,27 @@ def main() -> None:
     best_of = {op: name for op, name, _, need, _ in avx.kernels() if op.startswith("linear_") and not need & ~have}
     n, k = (int(v) for v in args.shape.split("x"))
     bandwidth, product = read_bandwidth(np, args.threads), sgemm(np, args.threads)
-    print(
-        json.dumps(
-            {"threads": args.threads, "read_gb_per_s": round(bandwidth, 2), "sgemm_gmac_per_s": round(product, 1)}
-        )
-    )
+    yield row("kernels.linear.read", "GB/s", [bandwidth], better="higher", threads=args.threads)
+    yield row("kernels.linear.sgemm", "GMAC/s", [product], better="higher", threads=args.threads)
     for name in args.only.split(",") if args.only else best_of.values():
         for rows in (int(r) for r in args.rows.split(",")):
             seconds, size = time_kernel(np, avx, name, rows, n, k, args.threads)
             rate, macs = size / seconds / 1e9, rows * n * k / seconds / 1e9
-            line = {"kernel": name, "rows": rows, "us": round(seconds * 1e6, 1), "gb_per_s": round(rate, 2)}
-            line |= {
-                "of_read": round(rate / bandwidth, 2),
-                "gmac_per_s": round(macs, 1),
-                "of_sgemm": round(macs / product, 2),
-            }
-            print(json.dumps(line))
+            rates = {"gb_per_s": round(rate, 2), "of_read": round(rate / bandwidth, 2)}
+            rates |= {"gmac_per_s": round(macs, 1), "of_sgemm": round(macs / product, 2)}
+            yield row(f"kernels.{name}.{rows}x{args.shape}", "s", [seconds], threads=args.threads, **rates)
+
+
+def main() -> None:
+    options = parser(__doc__, threads=1)
+    options.add_argument(
+        "--only", default="", help="kernel names, comma separated; default: the best runnable of each op"
+    )
+    options.add_argument("--rows", default="1,128")
+    options.add_argument("--shape", default="1536x576", help="outputs x inputs")
+    args = options.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = str(args.threads)  # read when numpy is imported
+    report(results(args), args, "kernels_linear")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class EagerOps:
         recorded = recorder.finish(output)
         if batch is not None:
             self._rope.fill(int(batch.positions.max(initial=0)) + 1)
-        recorded.program.run(self.team, self._step(tokens), 0, len(recorded.program))
+        self._execute(recorded.program, self._step(tokens))
         self.ran += [few for few, _ in recorded.program.names]
         if output is None:
             return None
@@ -89,6 +89,9 @@ class EagerOps:
         flat = np.frombuffer(recorded.arena, np.uint8).view(np.float32)[start : start + rows * output.stride]
         result: F32 = flat.reshape(rows, output.stride)[:, : output.width].copy()
         return result
+
+    def _execute(self, program: Any, step: Any) -> None:
+        program.run(self.team, step, 0, len(program))
 
     def _step(self, tokens: int) -> Any:
         b = self._batch

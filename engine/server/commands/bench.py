@@ -1,8 +1,9 @@
 """`octavo bench [NAME]`: lists or runs the benchmarks of a source checkout, each in a process of its own.
 
-A benchmark is `benchmarks/NAME.py` (or `benchmarks/FOLDER/NAME.py`, named FOLDER/NAME): a script that prints one JSON object
-per line with name, unit, min, median, max, n, machine, and, when a peer ran beside it, peer, peer_version, ratio. Other
-lines it prints are shown on stderr.
+A benchmark is `benchmarks/NAME.py` (or `benchmarks/FOLDER/NAME.py`, named FOLDER/NAME; FOLDER alone is its __main__.py): a
+module that runs as `python -m benchmarks.NAME` and prints one JSON object per line with name, unit, min, median, max, n,
+machine, and, when a peer ran beside it, peer, peer_version, ratio. Other lines it prints are shown on stderr. Modules that
+are no programs, and those under `peers`, are parts of benchmarks.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import octavo
 from octavo.engine.errors import ConfigError, OctavoError
 
 DESCRIPTION = "List the benchmarks of this checkout, or run one. Arguments after -- go to the benchmark."
@@ -25,6 +28,7 @@ EXAMPLES = """\
   octavo bench scheduler --json -- --steps 200
 """
 TAKES_REST = True
+PEERS = "peers"
 REQUIRED = ("name", "unit", "min", "median", "max", "n", "machine")
 
 
@@ -49,10 +53,13 @@ def catalogue(folder: Path) -> dict[str, str]:
     """Name -> first line of its docstring, without importing anything."""
     out: dict[str, str] = {}
     for path in sorted(folder.rglob("*.py")):
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        if not any(part.startswith("_") for part in name.split("/")):
-            text = ast.get_docstring(ast.parse(path.read_text())) or ""
-            out[name] = text.partition("\n")[0]
+        parts = path.relative_to(folder).with_suffix("").parts
+        if len(parts) > 1 and parts[-1] == "__main__":
+            parts = parts[:-1]
+        source = path.read_text()
+        if PEERS not in parts and not any(part.startswith("_") for part in parts) and "__main__" in source:
+            text = ast.get_docstring(ast.parse(source)) or ""
+            out["/".join(parts)] = text.partition("\n")[0]
     return out
 
 
@@ -70,10 +77,16 @@ def parse_row(line: str) -> dict[str, Any] | None:
     return dict(row)
 
 
+def _machine(about: Any) -> str:
+    return ", ".join(f"{key} {value}" for key, value in about.items()) if isinstance(about, dict) else str(about)
+
+
 def _shown(row: dict[str, Any]) -> str:
     text = f"{row['name']:<40} {row['median']:>12.4g} {row['unit']:<10} ({row['min']:.4g} to {row['max']:.4g}, n={row['n']})"
     if row.get("peer"):
         text += f"  {row['ratio']:.3g}x {row['peer']} {row.get('peer_version', '')}".rstrip()
+    if row.get("is_noisy"):
+        text += f"  noisy: others used {row['other_load']:.0%} of the machine"
     return text
 
 
@@ -90,13 +103,19 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.name not in names:
         raise ConfigError(f"there is no benchmark {args.name!r}; there are {', '.join(names)}")
-    return _run_one(folder / f"{args.name}.py", args.rest, is_json=args.json)
+    return _run_one(folder, args.name, args.rest, is_json=args.json)
 
 
-def _run_one(path: Path, arguments: Sequence[str], *, is_json: bool) -> int:
-    command = [sys.executable, str(path), *arguments]
+def _run_one(folder: Path, name: str, arguments: Sequence[str], *, is_json: bool) -> int:
+    module = ".".join([folder.name, *name.split("/")])
+    path = [str(folder.parent), str(Path(octavo.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     is_machine_shown = False
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             row = parse_row(line)
@@ -105,6 +124,6 @@ def _run_one(path: Path, arguments: Sequence[str], *, is_json: bool) -> int:
                 continue
             if not is_json and not is_machine_shown:
                 is_machine_shown = True
-                print(f"machine: {row['machine']}", flush=True)
+                print(f"machine: {_machine(row['machine'])}", flush=True)
             print(json.dumps(row) if is_json else _shown(row), flush=True)
     return min(process.returncode, 1) if process.returncode >= 0 else 1

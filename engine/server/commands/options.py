@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _ENGINE = (
     *("tokenizer", "platform", "num_threads", "max_model_len", "max_batch_tokens", "max_num_seqs", "max_queue"),
-    *("kv_dtype", "kv_bytes", "policy"),
+    *("kv_dtype", "kv_bytes", "policy", "packed_cache"),
 )
 _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "n", "stop")
 
@@ -57,6 +57,9 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-batch-tokens", type=positive, metavar="TOKENS", help="tokens computed per step")
     group.add_argument("--max-num-seqs", type=positive, metavar="N", help="requests computed at once")
     group.add_argument("--max-queue", type=positive, metavar="N", help="requests that may wait")
+    group.add_argument(
+        "--packed-cache", choices=("auto", "on", "off"), help="keep packed weights on disk (auto: of large models)"
+    )
     group.add_argument("--policy", choices=("fcfs", "priority"), help="order of waiting requests")
     group.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt anew")
     group.add_argument("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM)")
