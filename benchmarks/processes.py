@@ -94,25 +94,16 @@ class Server:
                 if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
                     yield json.loads(line[6:])
 
-    def metrics(self) -> dict[str, float]:
-        """Samples of /metrics by name; those that differ in labels only are added up."""
-        return parse_metrics(self.get("/metrics")[1].decode())
-
     def pids(self) -> dict[str, int]:
         """The API process and its engine process."""
         names = ("engine", *(f"child{i}" for i in range(2, 64)))
         return {"api": self.process.pid, **dict(zip(names, children(self.process.pid), strict=False))}
 
 
-def parse_metrics(text: str) -> dict[str, float]:
-    """name -> sum over labels of a Prometheus text."""
-    found: dict[str, float] = {}
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            name, value = line.rsplit(" ", 1)
-            name = name.partition("{")[0]
-            found[name] = found.get(name, 0.0) + float(value)
-    return found
+def labelled_metrics(text: str) -> dict[str, float]:
+    """`name{labels}` -> value of a Prometheus text."""
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    return {key: float(value) for key, value in lines}
 
 
 def children(parent: int) -> list[int]:
