@@ -146,6 +146,8 @@ class PeerProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def ask(self, **command: Any) -> dict[str, Any]:
         """One command, one answer."""
