@@ -35,7 +35,7 @@ class Choice:
 
 
 #: levels that only pay from some rows on: (op prefix, level) -> rows
-MANY_FROM = {("linear_", "amx"): 8, ("paged_attention_", "amx"): 4}
+MANY_FROM = {("linear_", "amx"): 16, ("paged_attention_", "amx"): 4}
 
 
 @dataclass
