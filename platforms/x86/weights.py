@@ -18,6 +18,8 @@ from octavo.platforms.types import RawTensor
 from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.packed_cache import PackedCache
 
+SLAB_BYTES = 64 << 20
+ALIGN_BYTES = 128
 HAS_MIN = 1
 ZERO8 = 2
 
@@ -93,6 +95,8 @@ class X86Weights:
     is_dry: bool = False  # addresses and sizes only: memory is mapped, never touched
     packed_bytes: int = 0
     formats: set[str] = field(default_factory=set)
+    _slab: NDArray[np.uint8] | None = None
+    _slab_used: int = 0
 
     def linear(
         self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
@@ -115,12 +119,12 @@ class X86Weights:
         key = f"{form.kind}{'^T' if transpose else ''} " + " ".join(part.name for part in parts)
         address, held = self._cached(key, num_bytes)
         if held is None:
-            memory = self.native.module.Arena(num_bytes)
-            address, held = int(memory.address), memory
+            held = self._allocate(num_bytes)
+            address = held.ctypes.data
             if not self.is_dry:
                 self._pack(parts, outs, num_in, num_out, address, transpose=transpose)
             if self.cache is not None:
-                self.cache.put(key, np.frombuffer(memory, np.uint8))
+                self.cache.put(key, held)
         self.packed_bytes += num_bytes
         self.formats.add(parts[0].format)
         biases = [] if bias is None else bias if isinstance(bias, list) else [bias]
@@ -145,6 +149,15 @@ class X86Weights:
         """Keeps what had to be packed on disk for the next load."""
         if self.cache is not None:
             self.cache.save()
+
+    def _allocate(self, num_bytes: int) -> NDArray[np.uint8]:
+        """Room for a packed weight. Weights share large slabs, so that small ones too lie on 2 MiB pages, side by side."""
+        if self._slab is None or self._slab_used + num_bytes > self._slab.nbytes:
+            self._slab = np.frombuffer(self.native.module.Arena(max(SLAB_BYTES, num_bytes)), np.uint8)
+            self._slab_used = 0
+        start = self._slab_used
+        self._slab_used = -(-(start + num_bytes) // ALIGN_BYTES) * ALIGN_BYTES
+        return self._slab[start : start + num_bytes]
 
     def _cached(self, key: str, num_bytes: int) -> tuple[int, Any]:
         """(address, holder) of a weight packed by an earlier load; (0, None) if there is none."""
