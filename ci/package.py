@@ -151,8 +151,9 @@ def check_use(bin_folder: Path, model: str) -> None:
     answer = run(bin_folder / "octavo", "generate", model, *words, capture=True)
     found = json.loads(answer)
     print(f"octavo generate: {json.dumps(found)[:300]}")
-    if "Paris" not in answer:
-        raise CheckError("the model did not name Paris")
+    num_tokens, text = found["usage"]["completion_tokens"], found["choices"][0]["text"]
+    if num_tokens != 8 or "Paris" not in text:
+        raise CheckError(f"the model gave {num_tokens} tokens, {text!r}; 8 that name Paris are due")
 
 
 def main() -> None:
