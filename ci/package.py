@@ -64,7 +64,15 @@ def version_of(python: str) -> str:
 def build_wheel(python: str, version: str) -> Path:
     """The checkout's wheel for one Python, built in isolation as an installer would."""
     target = WORK / f"wheel-{version}"
-    pip(Path(python), "wheel", "--no-deps", "-w", target, f"--config-settings=build-dir={ROOT}/build/package/{{wheel_tag}}", ROOT)
+    pip(
+        Path(python),
+        "wheel",
+        "--no-deps",
+        "-w",
+        target,
+        f"--config-settings=build-dir={ROOT}/build/package/{{wheel_tag}}",
+        ROOT,
+    )
     return next(target.glob("octavo-*.whl"))
 
 
