@@ -115,6 +115,9 @@ def parser(about: str | None, *, threads: int = 2, repeats: int = 5) -> argparse
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--threads", type=int, default=threads, help="compute threads (default %(default)s)")
     made.add_argument("--repeats", type=int, default=repeats, help="quiet repetitions wanted (default %(default)s)")
+    made.add_argument(
+        "--budget", type=float, default=60.0, metavar="S", help="time for one row at most (default %(default)s)"
+    )
     made.add_argument("--save", action="store_true", help="write the rows to benchmarks/results")
     return made
 

@@ -79,10 +79,12 @@ class Engine:
         return time.perf_counter() - start
 
 
-def turns(ours: Callable[[], float], theirs: Callable[[], float] | None, repeats: int) -> tuple[Samples, Samples]:
+def turns(
+    ours: Callable[[], float], theirs: Callable[[], float] | None, args: argparse.Namespace
+) -> tuple[Samples, Samples]:
     """Rates of both (the second empty without a peer)."""
     calls: dict[str, Call] = {"ours": ours, **({} if theirs is None else {"theirs": theirs})}
-    found = interleave(calls, repeats, pause_s=PAUSE_S)
+    found = interleave(calls, args.repeats, budget_s=args.budget, pause_s=PAUSE_S)
     return found["ours"], found.get("theirs", Samples())
 
 
@@ -108,27 +110,29 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 work / float(process.ask(**{k: v() if callable(v) else v for k, v in command.items()})["seconds"])
             )
 
-        one = lambda: NEW / engine.decode(prompts(64), NEW)  # noqa: E731
-        found = turns(one, asked(llama, NEW, do="decode", prompt=lambda: prompts(64), new=NEW), args.repeats)
-        yield row("decode.b1", "tokens/s", found[0], peer=peer(llama, found[1]), **how)
-
-        several = lambda: [prompts(128) for _ in range(BATCH)]  # noqa: E731
-        work = BATCH * (NEW - 1)
-        ours = lambda: work / (engine.run(several(), NEW) - engine.run(several(), 1))  # noqa: E731
-        theirs = None
-        if vllm is not None:
-            ask = vllm.ask
-
-            def theirs() -> float:
-                long, short = (float(ask(do="batch", prompts=several(), new=n)["seconds"]) for n in (NEW, 1))
-                return work / (long - short)
-
-        found = turns(ours, theirs, args.repeats)
-        yield row("decode.b16", "tokens/s", found[0], peer=peer(vllm, found[1]), **how)
-
-        prefill = lambda: 512 / engine.run([prompts(512)], 1)  # noqa: E731
-        found = turns(prefill, asked(llama, 512, do="prefill", prompt=lambda: prompts(512)), args.repeats)
-        yield row("prefill.512", "tokens/s", found[0], peer=peer(llama, found[1]), **how)
+        if "b1" in args.only:
+            found = turns(
+                lambda: NEW / engine.decode(prompts(64), NEW),
+                asked(llama, NEW, do="decode", prompt=lambda: prompts(64), new=NEW),
+                args,
+            )
+            yield row("decode.b1", "tokens/s", found[0], peer=peer(llama, found[1]), **how)
+        if "b16" in args.only:
+            several = lambda: [prompts(128) for _ in range(BATCH)]  # noqa: E731
+            batched = lambda new: float(vllm.ask(do="batch", prompts=several(), new=new)["seconds"])  # noqa: E731
+            found = turns(
+                lambda: BATCH * (NEW - 1) / (engine.run(several(), NEW) - engine.run(several(), 1)),
+                None if vllm is None else lambda: BATCH * (NEW - 1) / (batched(NEW) - batched(1)),
+                args,
+            )
+            yield row("decode.b16", "tokens/s", found[0], peer=peer(vllm, found[1]), **how)
+        if "prefill" in args.only:
+            found = turns(
+                lambda: 512 / engine.run([prompts(512)], 1),
+                asked(llama, 512, do="prefill", prompt=lambda: prompts(512)),
+                args,
+            )
+            yield row("prefill.512", "tokens/s", found[0], peer=peer(llama, found[1]), **how)
 
 
 def main() -> None:
@@ -137,6 +141,7 @@ def main() -> None:
     options.add_argument("--peer-python", help="a Python with llama-cpp-python")
     options.add_argument("--vllm-python", help="a Python with vLLM's CPU build")
     options.add_argument("--vllm-model", help="the same model as a folder of safetensors, for vLLM")
+    options.add_argument("--only", nargs="+", choices=("b1", "b16", "prefill"), default=["b1", "b16", "prefill"])
     args = options.parse_args()
     if bool(args.vllm_python) != bool(args.vllm_model):
         options.error("--vllm-python and --vllm-model go together")

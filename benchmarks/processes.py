@@ -45,7 +45,9 @@ class Server:
         self.port = free_port()
         self.started = time.perf_counter()
         command = octavo("serve", model, "--port", str(self.port), "--log-level", "warning", *words)
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment(**(env or {})))
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, env=environment(OCTAVO_LOG="warning", **(env or {}))
+        )
 
     def __enter__(self) -> Server:
         return self

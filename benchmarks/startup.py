@@ -39,7 +39,7 @@ def serve_seconds(model: str, threads: int, cache: str, packed: str) -> float:
     raise RuntimeError("the server gave no token")
 
 
-def import_rows(repeats: int) -> Iterator[dict[str, Any]]:
+def import_rows(repeats: int, budget_s: float) -> Iterator[dict[str, Any]]:
     """Time and modules of `import octavo`."""
 
     def run(code: str) -> float:
@@ -48,7 +48,7 @@ def import_rows(repeats: int) -> Iterator[dict[str, Any]]:
         return time.perf_counter() - start
 
     calls: dict[str, Call] = {"with": lambda: run("import octavo"), "without": lambda: run("pass")}
-    found = interleave(calls, repeats)
+    found = interleave(calls, repeats, budget_s=budget_s)
     bare = statistics.median(found["without"].kept().values)
     taken = found["with"].kept()
     yield row("startup.import", "s", Samples([max(0.0, value - bare) for value in taken.values], taken.other))
@@ -71,15 +71,15 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             version = process.version
         theirs = [args.peer_python, str(PEERS / "llamacpp.py"), path, str(args.threads), "--first"]
         calls["theirs"] = lambda: seconds_to_first_output(theirs)
-    found = interleave(calls, args.repeats)
+    found = interleave(calls, args.repeats, budget_s=args.budget)
     peer = Peer("llama.cpp", version, found["theirs"]) if args.peer_python else None
     yield row("startup.generate", "s", found["ours"], peer=peer, threads=args.threads)
 
     for name, packed in (("startup.serve", "on"), ("startup.serve_unpacked", "off")):
         with tempfile.TemporaryDirectory() as cache:
             call = lambda: serve_seconds(path, args.threads, cache, packed)  # noqa: B023, E731
-            yield row(name, "s", measure(call, args.repeats, warm=2), threads=args.threads)
-    yield from import_rows(args.repeats)
+            yield row(name, "s", measure(call, args.repeats, budget_s=args.budget, warm=2), threads=args.threads)
+    yield from import_rows(args.repeats, args.budget)
 
 
 def main() -> None:

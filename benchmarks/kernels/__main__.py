@@ -12,24 +12,26 @@ the conformance tables (tests/cases) instead: odd sizes, all formats, everything
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.common import OtherLoad, Samples, parser, read_bandwidth, report, row
 
 from octavo.platforms.rope import frequencies
 from octavo.platforms.selftest.values import FORMATS, batch, one_layer, tensor, values
-from octavo.platforms.types import Batch, KVSpec, Rope
+from octavo.platforms.types import Batch, KVSpec, RawTensor, Rope, SampleBatch
 from octavo.platforms.x86.eager import EagerOps
 from octavo.platforms.x86.native import Native, load
 from octavo.platforms.x86.recorder import kv_head_bytes
+from octavo.platforms.x86.sampling import NativeSampler
 from octavo.platforms.x86.weights import PACKED, X86Embedding, X86Linear, X86Weights
 
-HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN = 576, 9, 3, 64, 1536
+HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 576, 9, 3, 64, 1536, 49152
 FLUSH_BYTES = 96 << 20
 COLD_ROWS = 4
 TABLES = (
@@ -66,14 +68,14 @@ class TimedOps(EagerOps):
         op, num_bytes, flops, is_small = self._work
         program.run(self.team, step, 0, len(program))
         found = [Samples() for _ in range(len(program))]
+        load = OtherLoad()
         for _ in range(self.repeats):
             if self.flush is not None and is_small:
                 self.flush.max()
-            load = OtherLoad()
             for samples, seconds in zip(found, program.profile(self.team, step), strict=True):
                 samples.values.append(seconds)
-            for samples in found:
-                samples.other.append(load.share())
+        for samples in found:  # a kernel is far shorter than a tick of /proc/stat: one share for all
+            samples.other = [load.share()] * self.repeats
         for (kernel, _), samples in zip(program.names, found, strict=True):
             is_main = kernel.startswith(op)
             self.timings.append(Timing(kernel, samples, num_bytes if is_main else 0, flops if is_main else 0))
@@ -106,6 +108,68 @@ def work_of(
     return num_bytes, flops, num_rows <= COLD_ROWS
 
 
+class TimedWeights(X86Weights):
+    """Weights that time their packing."""
+
+    repeats = 3
+    timings: ClassVar[list[Timing]] = []
+
+    def _pack(self, parts: list[RawTensor], *args: Any, **kwargs: Any) -> None:
+        samples, load = Samples(), OtherLoad()
+        for _ in range(self.repeats):
+            start = time.perf_counter()
+            super()._pack(parts, *args, **kwargs)
+            samples.values.append(time.perf_counter() - start)
+        samples.other = [load.share()] * self.repeats
+        kernel = self.native.table[f"pack_{parts[0].format}"].many
+        self.timings.append(Timing(kernel, samples, sum(part.data.nbytes for part in parts), 0))
+
+
+def sampling(cell: TimedCell) -> Iterator[tuple[str, Timing]]:
+    """Drawing tokens: greedy, from everything, and through the filters that sort."""
+    sampler = NativeSampler(cell.native, cell.team)
+    for rows in (1, 16):
+        logits = values("logits", rows, VOCAB) * np.float32(4)
+        for name, more in (("greedy", {"temperature": 0.0}), ("plain", {}), ("top_p", {"top_p": 0.9, "top_k": 50})):
+            given = sample_rows(rows, **more)
+            samples, load = Samples(), OtherLoad()
+            sampler.sample(logits, given)
+            for _ in range(cell.repeats):
+                start = time.perf_counter()
+                sampler.sample(logits, given)
+                samples.values.append(time.perf_counter() - start)
+            samples.other = [load.share()] * cell.repeats
+            yield f"{name}.{rows}x{VOCAB}", Timing(cell.native.table["sample"].many, samples, logits.nbytes, 0)
+
+
+def sample_rows(rows: int, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> SampleBatch:
+    """Rows of one kind without penalties, biases or masks."""
+
+    def column(dtype: Any, value: float) -> Any:
+        return np.full(rows, value, dtype)
+
+    floats = {"temperature": temperature, "top_p": top_p, "min_p": 0, "typical_p": 1, "presence": 0, "frequency": 0}
+    starts, ids = np.zeros(rows + 1, np.int32), np.zeros(0, np.int32)
+    return SampleBatch(
+        **{name: column(np.float32, value) for name, value in floats.items()},
+        top_k=column(np.int32, top_k),
+        repetition=column(np.float32, 1),
+        seed=np.arange(rows, dtype=np.uint64),
+        choice=column(np.uint32, 0),
+        position=column(np.int64, 7),
+        num_logprobs=column(np.int32, -1),
+        count_start=starts,
+        count_ids=ids,
+        count_output=ids,
+        bias_start=starts,
+        bias_ids=ids,
+        bias_values=np.zeros(0, np.float32),
+        banned_start=starts,
+        banned_ids=ids,
+        mask_row=column(np.int32, -1),
+    )
+
+
 Job = tuple[str, Callable[[TimedOps], Any], "KVSpec | None", "Batch | None"]
 
 
@@ -125,8 +189,8 @@ def jobs(weights: X86Weights) -> Iterator[Job]:
         yield f"{rows}x{HIDDEN}", lambda ops, x=x: ops.pool(x, "mean", normalize=True), None, step
         for form in FORMATS:
             width = 512 if form.endswith("_k") else HIDDEN
-            yield f"{rows}x{width}", partial(_embedding, weights, form, width), None, step
-            yield f"{rows}x{FFN}x{width}", partial(_linear, weights, form, rows, width), None, None
+            yield f"{form}.{rows}x{width}", partial(_embedding, weights, form, width), None, step
+            yield f"{form}.{rows}x{FFN}x{width}", partial(_linear, weights, form, rows, width), None, None
     for dtype in ("f32", "bf16", "f16", "int8"):
         spec = one_layer(dtype, KV_HEADS, HEAD_DIM)  # type: ignore[arg-type]
         for past, new in ((1000, 1), (0, 128)):
@@ -164,8 +228,8 @@ class TimedCell:
         self.made.append(made)
         return made
 
-    def weights(self) -> X86Weights:
-        return X86Weights(self.native, self.team)
+    def weights(self) -> TimedWeights:
+        return TimedWeights(self.native, self.team)
 
 
 def timings(cell: TimedCell, *, has_cases: bool) -> Iterator[tuple[str, Timing]]:
@@ -184,7 +248,10 @@ def timings(cell: TimedCell, *, has_cases: bool) -> Iterator[tuple[str, Timing]]
         if step is not None:
             ops.begin(step)
         call(ops)
-        yield from ((shape, timing) for timing in ops.timings)
+        found = [*TimedWeights.timings, *ops.timings]
+        TimedWeights.timings.clear()
+        yield from ((shape, timing) for timing in found)
+    yield from sampling(cell)
 
 
 def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
