@@ -227,10 +227,10 @@ if __name__ == "__main__":
     print(json.dumps(row))
     sys.exit(7 if "--fail" in sys.argv else 0)
 '''
-PARTS = '''
+PARTS = """
 machine = {"cpu": "toy", "threads": 2}
 row = {"name": "count", "unit": "us", "min": 1, "median": 2, "max": 3, "n": 3, "machine": machine, "peer": "snail", "ratio": 2.0}
-'''
+"""
 
 
 def test_bench_lists_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
