@@ -97,7 +97,7 @@ class PortableOps(ReferenceOps):
     def _integer_product(self, x: F32, w: PortableLinear, out: F32) -> Callable[[int, int], None]:
         q, s = quantize_rows(x, w.block)
         per_sum = w.block if w.mins is None else w.group
-        sums = q.reshape(len(q), -1, per_sum).sum(axis=-1, dtype=np.int32)
+        sums = q.reshape(len(q), q.shape[1] // per_sum, per_sum).sum(axis=-1, dtype=np.int32)
         if w.mins is None:
             m = _NOTHING if w.m is None else w.m
             return lambda first, last: products.dot_integer(

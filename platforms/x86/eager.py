@@ -81,7 +81,7 @@ class EagerOps:
         if batch is not None:
             self._rope.fill(int(batch.positions.max(initial=0)) + 1)
         self._execute(recorded.program, self._step(tokens))
-        self.ran += [few for few, _ in recorded.program.names]
+        self.ran += [self._which(few, many, num_rows) for few, many in recorded.program.names]
         if output is None:
             return None
         rows = {"tokens": tokens, "logits": logits, "sequences": seqs}[output.rows]
@@ -92,6 +92,10 @@ class EagerOps:
 
     def _execute(self, program: Any, step: Any) -> None:
         program.run(self.team, step, 0, len(program))
+
+    def _which(self, few: str, many: str, rows: int) -> str:
+        """The kernel of an instruction that runs for this many rows."""
+        return many if few != many and rows >= self.native.table[few.rsplit("__", 1)[0]].many_from else few
 
     def _step(self, tokens: int) -> Any:
         b = self._batch

@@ -33,6 +33,7 @@ class Cell:
     sample: Callable[[Any, SampleBatch], SampleResult]
     levels_of: Callable[[str], set[str]]
     reason: str = ""
+    how: str = "native"  # or emulated: the same kernels on AVX2 (tests/emulated)
 
     @property
     def name(self) -> str:
@@ -89,19 +90,27 @@ def x86_cell(level: str) -> Cell:
     from octavo.platforms.x86.platform import X86Platform
     from octavo.platforms.x86.sampling import NativeSampler
 
-    platform = X86Platform(NUM_THREADS, (level,))
-    native = platform.native
+    platform, how = X86Platform(NUM_THREADS, (level,)), "native"
     if level not in platform.levels:
-        return _refused("x86", level, "the processor lacks what this level needs")
+        try:
+            platform, how = X86Platform(NUM_THREADS, (level,), "octavo._avx_emulated"), "emulated"
+        except PlatformError:
+            return _refused("x86", level, f"this processor lacks {level} and octavo._avx_emulated is not built")
+    if level not in platform.levels:
+        return _refused(
+            "x86", level, f"{level} failed its self-test: {platform.native.bad_levels.get(level, 'no reason kept')}"
+        )
+    native = platform.native
 
     def ops(spec: KVSpec | None = None, num_pages: int = 1) -> EagerOps:
         return EagerOps(native, platform.team, spec, num_pages)
 
     def levels_of(op: str) -> set[str]:
         """The levels of the kernels chosen for an op's kernels under this cell's features."""
-        return {choice.few.rsplit("__", 1)[1] for name, choice in native.table.choices.items() if name.startswith(op)}
+        mine = [choice for name, choice in native.table.choices.items() if name.startswith(op)]
+        return {kernel.rsplit("__", 1)[1] for choice in mine for kernel in (choice.few, choice.many)}
 
-    return Cell("x86", level, ops, platform.weights, NativeSampler(native, platform.team).sample, levels_of)
+    return Cell("x86", level, ops, platform.weights, NativeSampler(native, platform.team).sample, levels_of, how=how)
 
 
 def _refused(platform: str, level: str, reason: str) -> Cell:

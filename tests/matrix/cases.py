@@ -1,0 +1,172 @@
+"""Every case of the conformance suite on one cell: what passed, how far off, and which kernels did the work.
+
+The reference's results are computed once and kept in build/matrix, under the digest of everything they depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.platforms.cells import Cell, reference_cell
+from tests.platforms.test_conformance import CASES, TABLES, Watched, case_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = [case.name for case in import_module("tests.cases.sample").CASES]
+FIELDS = ("ids", "ranks", "best_ids", "logprobs", "best_logprobs")
+OPS = (*TABLES, "sample")
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass
+class OpResult:
+    """One op in one cell. `max_error`: largest difference from the reference (of the reference: from float64, as a share)."""
+
+    passed: int = 0
+    failed: int = 0
+    max_error: float = 0.0
+    kernels: list[str] = field(default_factory=list)
+    first_failure: str = ""
+
+    def add(self, is_right: bool, error: float, case: str, why: str, kernels: set[str]) -> None:
+        self.passed += is_right
+        self.failed += not is_right
+        self.max_error = max(self.max_error, error)
+        self.kernels = sorted({*self.kernels, *kernels})
+        if not is_right and not self.first_failure:
+            self.first_failure = f"{case}: {why}"
+
+
+def all_results(cell: Cell) -> Arrays:
+    """`table case` -> the cell's result; sampling gives one entry per field."""
+    out = {f"{table} {name}": np.asarray(_run(cell, table, name)[0]) for table, name in CASES}
+    for name in SAMPLES:
+        out |= _sampled(cell, name)
+    return out
+
+
+def reference_results(folder: Path) -> Arrays:
+    """The reference's results, from `folder` if nothing they depend on has changed."""
+    digest = hashlib.sha256()
+    for part in ("platforms", "quant", "tests/cases", "tests/platforms"):
+        for path in sorted((ROOT / part).rglob("*.py")):
+            digest.update(path.read_bytes())
+    file = folder / f"reference-{digest.hexdigest()[:16]}.npz"
+    if not file.exists():
+        for old in folder.glob("reference-*.npz"):
+            old.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(file, **all_results(reference_cell()))
+    with np.load(file) as stored:
+        return dict(stored)
+
+
+def run_cell(cell: Cell, reference: Arrays) -> dict[str, OpResult]:
+    """op -> result, every case held to the reference's bits (the reference itself: to its case's tolerance of float64)."""
+    results = {op: OpResult() for op in OPS}
+    for table, name in CASES:
+        want = reference[f"{table} {name}"]
+        try:
+            got, kernels = _run(cell, table, name)
+        except Exception as error:
+            results[table].add(False, float("inf"), name, f"{type(error).__name__}: {error}"[:300], set())
+            continue
+        if cell.platform == "reference":
+            error = _share_off(want, table, name)
+            results[table].add(error <= case_of(table, name)[1].tolerance, error, name, f"off by {error:.1e}", kernels)
+            continue
+        why = _difference(got, want) or _wrong_kernel(cell, table, kernels)
+        results[table].add(not why, _largest(got, want), name, why, kernels)
+    for name in SAMPLES:
+        try:
+            found = _sampled(cell, name)
+        except Exception as error:
+            results["sample"].add(False, float("inf"), name, f"{type(error).__name__}: {error}"[:300], set())
+            continue
+        why = next((f"{key}: {w}" for key, got in found.items() if (w := _difference(got, reference[key]))), "")
+        results["sample"].add(
+            not why, max(_largest(got, reference[k]) for k, got in found.items()), name, why, sampler_of(cell)
+        )
+    return results
+
+
+def digests(cell: Cell) -> dict[str, str]:
+    """`table case` -> digest of the cell's bits: how two builds are compared with each other."""
+    return {key: hashlib.sha256(value.tobytes()).hexdigest()[:16] for key, value in all_results(cell).items()}
+
+
+def sampler_of(cell: Cell) -> set[str]:
+    """The kernel that samples in a cell."""
+    owner = getattr(cell.sample, "__self__", None)
+    return {"sample__reference"} if owner is None else {owner.native.table["sample"].many}
+
+
+def _run(cell: Cell, table: str, name: str) -> tuple[NDArray[Any], set[str]]:
+    module, case = case_of(table, name)
+    watched = Watched(cell)
+    got = np.asarray(module.run(watched, case))
+    return got, {kernel for ops in watched.made for kernel in kernels_of(ops, TABLES[table])}
+
+
+def kernels_of(ops: Any, wanted: tuple[str, ...]) -> set[str]:
+    """The kernels that ran the wanted ops, by name."""
+    ran = getattr(ops, "ran", None)
+    if ran is not None:
+        return {name for name in ran if name.startswith(wanted)}
+    return {ops.last_variant(op) for op in wanted} - {""}
+
+
+def _sampled(cell: Cell, name: str) -> Arrays:
+    module, case = case_of("sample", name)
+    result = cell.sample(*module.inputs(case))
+    return {f"sample {name} {field}": getattr(result, field) for field in FIELDS}
+
+
+def _wrong_kernel(cell: Cell, table: str, kernels: set[str]) -> str:
+    """'' if every op of the table ran on this cell's kernels."""
+    for op in TABLES[table]:
+        mine = {k for k in kernels if k.startswith(op)}
+        if not mine:
+            return f"no kernel of {op} ran"
+        strange = {k for k in mine if k.rsplit("__", 1)[1] not in cell.levels_of(op)}
+        if strange:
+            return f"{op} ran {', '.join(sorted(strange))}"
+    return ""
+
+
+def _difference(got: NDArray[Any], want: NDArray[Any]) -> str:
+    """'' if the bits are equal, any NaN equal to any NaN."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    same = (got == want) & (np.signbit(got) == np.signbit(want)) | (got != got) & (want != want)
+    if same.all():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(~same)[0])
+    return (
+        f"{int((~same).sum())} of {want.size} values differ, first at {list(at)}: {got[at]!r} instead of {want[at]!r}"
+    )
+
+
+def _largest(got: NDArray[Any], want: NDArray[Any]) -> float:
+    if got.shape != want.shape or not want.size:
+        return 0.0 if got.shape == want.shape else float("inf")
+    with np.errstate(all="ignore"):
+        gap = np.abs(got.astype(np.float64) - want.astype(np.float64))
+    return float(np.nan_to_num(gap, nan=0.0).max())
+
+
+def _share_off(want: NDArray[Any], table: str, name: str) -> float:
+    module, case = case_of(table, name)
+    exact = module.naive(case)
+    return float(np.abs(want - exact).max(initial=0)) / max(float(np.abs(exact).max(initial=0)), 1e-30)
+
+
+def timed(cell: Cell, reference: Arrays) -> tuple[dict[str, OpResult], float]:
+    start = time.monotonic()
+    return run_cell(cell, reference), round(time.monotonic() - start, 1)

@@ -1,0 +1,140 @@
+"""The matrix's report: what is counted, how it is kept, how it reads.
+
+report.json: {
+  "commit", "machine": {"processor", "python", "numpy", "compilers"}, "seconds", "notes": [text],
+  "cells": [{"name", "platform", "level", "how": native | emulated | forced | clang, "reason": '' or why not run,
+             "ops": {op: {"passed", "failed", "max_error", "kernels": [name], "first_failure"}}, "seconds",
+             "chosen": [kernel] (forced), "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
+  "kernel_tests": {compiler: {level: {"passed", "failed", "skipped"}}},
+  "summary": {"run", "not_run", "passed", "failed"}
+}
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+LEVELS = ("scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx")
+
+
+def checked_force(level: str, found: Any) -> Any:
+    """A forced cell's answer; every chosen kernel must be of a level that `level` includes, one at least of its own."""
+    if "error" in found:
+        return found
+    strange = [name for name in found["chosen"] if name.rsplit("__", 1)[1] not in found["allowed"]]
+    best = any(name.endswith(f"__{level}") for name in found["chosen"])
+    if strange or not best:
+        return {"error": f"OCTAVO_ISA={level} chose {', '.join(strange) or 'nothing of its level'}"}
+    return found
+
+
+def compared(one: Any, other: Any) -> dict[str, Any]:
+    """How many cases of two builds have equal bits, and which do not."""
+    if "error" in one or "error" in other:
+        return {"equal": 0, "different": [one.get("error") or other.get("error")]}
+    different = sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return {"equal": len(one) - len(different), "different": different}
+
+
+def _first_line(command: list[str]) -> str:
+    if shutil.which(command[0]) is None:
+        return ""
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    return done.stdout.splitlines()[0].strip() if done.returncode == 0 and done.stdout else ""
+
+
+def machine() -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    compilers = [line for c in ("g++", "clang++") if (line := _first_line([c, "--version"]))]
+    return {
+        "processor": names[0] if names else platform.machine(), "python": platform.python_version(), "numpy": np.__version__,
+        "compilers": compilers,
+    }  # fmt: skip
+
+
+def assemble(rows: list[dict[str, Any]], tests: dict[str, Any], notes: list[str], seconds: int) -> dict[str, Any]:
+    """The report of all rows."""
+    passed = failed = 0
+    for row in rows:
+        failed += bool(row.get("error"))
+        for result in row.get("ops", {}).values():
+            passed, failed = passed + result["passed"], failed + result["failed"]
+        pair = row.get("same_as_gcc", {"equal": 0, "different": []})
+        passed, failed = passed + pair["equal"], failed + len(pair["different"])
+    for levels in tests.values():
+        for counts in levels.values():
+            passed, failed = passed + counts["passed"], failed + counts["failed"]
+    not_run = sum(bool(row["reason"]) for row in rows)
+    return {
+        "commit": _first_line(["git", "rev-parse", "HEAD"]), "machine": machine(), "seconds": seconds, "notes": notes,
+        "cells": rows, "kernel_tests": tests,
+        "summary": {"run": len(rows) - not_run, "not_run": not_run, "passed": passed, "failed": failed},
+    }  # fmt: skip
+
+
+def _entry(row: dict[str, Any], op: str) -> str:
+    result = row["ops"].get(op)
+    if result is None or not result["passed"] + result["failed"]:
+        return "-"
+    if result["failed"]:
+        return f"**{result['failed']} of {result['passed'] + result['failed']} failed**"
+    if row["platform"] == "reference":
+        return f"{result['passed']}, error {result['max_error']:.0e}"
+    return f"{result['passed']}, bit-equal"
+
+
+def markdown(made: dict[str, Any]) -> str:
+    """The report to read: op x cell, kernels, what was not run and why, then one summary line."""
+    info = made["machine"]
+    out = [
+        "# Matrix",
+        "",
+        f"{info['processor']}; Python {info['python']}, numpy {info['numpy']}; {'; '.join(info['compilers'])}",
+        "",
+    ]
+    ran = [row for row in made["cells"] if row.get("ops")]
+    ops = list(dict.fromkeys(op for row in ran for op in row["ops"]))
+    out += ["| cell | " + " | ".join(ops) + " |", "| --- |" + " --- |" * len(ops)]
+    for row in ran:
+        how = "" if row["how"] == "native" else f" ({row['how']})"
+        out.append(f"| {row['name']}{how} | " + " | ".join(_entry(row, op) for op in ops) + " |")
+    out += ["", "Kernels that ran:", ""]
+    for row in ran:
+        kernels = sorted({kernel for result in row["ops"].values() for kernel in result["kernels"]})
+        out.append(f"- {row['name']}: {', '.join(kernels)}")
+    pairs = [row for row in ran if "same_as_gcc" in row]
+    out += ["", *(f"- {row['name']}: {row['same_as_gcc']['equal']} results equal gcc's bit for bit" for row in pairs)]
+    for row in made["cells"]:
+        if row["reason"]:
+            out.append(f"- {row['name']}: not run: {row['reason']}")
+        if row.get("error"):
+            out.append(f"- {row['name']}: FAILED: {row['error']}")
+        out += [
+            f"- {row['name']} {op}: FAILED: {r['first_failure']}" for op, r in row.get("ops", {}).items() if r["failed"]
+        ]
+        out += [
+            f"- {row['name']}: differs from gcc: {case}"
+            for case in row.get("same_as_gcc", {"different": []})["different"]
+        ]
+    for compiler, levels in made["kernel_tests"].items():
+        text = "; ".join(
+            f"{level or 'all levels'} {c['passed']} passed, {c['failed']} failed" for level, c in sorted(levels.items())
+        )
+        out.append(f"- kernel tests, built by {compiler}: {text}")
+    out += [f"- {note}" for note in made["notes"]]
+    s = made["summary"]
+    out += [
+        "",
+        f"matrix: {s['run']} cells run, {s['not_run']} not run, {made['seconds']} s: {s['passed']} passed, {s['failed']} failed",
+        "",
+    ]
+    return "\n".join(out)

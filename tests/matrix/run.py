@@ -1,0 +1,191 @@
+"""The conformance cases and kernel tests in every cell this machine can host: `ci/matrix [--full] [--jobs N] [--only WORD]`.
+
+Writes build/matrix/report.json (the layout is in report.py) and report.md, and exits 1 if anything failed. A cell counts as run
+only if the kernels that did the work are known and are its own. `--full` builds what is missing (the emulated module) and runs
+the kernel tests of emulated levels too; without it a cell that lacks its module says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.matrix import report
+from tests.matrix.cases import ROOT, reference_results
+from tests.matrix.worker import FOLDER
+
+TIMEOUT_S = 900
+EMULATED_LEVELS = ("avxvnni", "avx512", "amx")
+
+
+@dataclass(frozen=True)
+class Build:
+    """A second build of the native module, or why there is none."""
+
+    compiler: str
+    module: Path | None
+    reason: str = ""
+
+
+def worker(task: str, cell: str, *, module: Path | None = None, isa: str | None = None) -> dict[str, Any] | list[Any]:
+    """What a worker process says, or {"error": ...} if it crashed or hung."""
+    out = FOLDER / f"{task}-{cell}{'-' + module.parent.name if module else ''}.json"
+    out.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "tests.matrix.worker", task, cell, str(out)]
+    if module is not None:
+        command.append(f"--native-module={module}")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OCTAVO_")}
+    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    if isa is not None:
+        environment["OCTAVO_ISA"] = isa
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return {"error": f"still running after {TIMEOUT_S} s"}
+    if done.returncode or not out.exists():
+        return {"error": f"ended with {done.returncode}: {(done.stdout + done.stderr)[-400:]}"}
+    found: dict[str, Any] | list[Any] = json.loads(out.read_text())
+    return found
+
+
+def clang_build(jobs: int) -> Build:
+    """The module built by clang++ in build/clang; the checkout's own module stays as it is."""
+    compiler = shutil.which("clang++")
+    if compiler is None:
+        return Build("clang", None, "clang++ is not installed: apt install clang")
+    folder = ROOT / "build/clang"
+    cmakedir = subprocess.run(
+        [sys.executable, "-m", "pybind11", "--cmakedir"], capture_output=True, text=True
+    ).stdout.strip()
+    configure = [
+        "cmake",
+        "-S",
+        str(ROOT),
+        "-B",
+        str(folder),
+        f"-DCMAKE_CXX_COMPILER={compiler}",
+        "-DCMAKE_BUILD_TYPE=Release",
+    ]
+    configure += [f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={cmakedir}"]
+    if shutil.which("ninja"):
+        configure += ["-G", "Ninja"]
+    for command in (configure, ["cmake", "--build", str(folder), "-j", str(jobs)]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            return Build("clang", None, f"build failed: {(done.stdout + done.stderr)[-400:]}")
+    return Build("clang", next(folder.glob("_avx.*.so")))
+
+
+def build_emulated(jobs: int) -> str:
+    """'' or why the emulated module could not be built."""
+    environment = {**os.environ, "EMULATE": "ON", "JOBS": str(jobs), "PYTHON": sys.executable}
+    done = subprocess.run(["ci/dev-build"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"EMULATE=ON ci/dev-build failed: {(done.stdout + done.stderr)[-300:]}"
+
+
+def kernel_tests(module: Path | None, is_full: bool) -> dict[str, dict[str, int]]:
+    """level -> counts of tests/kernels, by the level in each test's name ('' without one)."""
+    out = FOLDER / f"kernels-{module.parent.name if module else 'own'}.xml"
+    out.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "tests/kernels", "-q", "-p", "no:cacheprovider", f"--junitxml={out}"]
+    command.append("--ignore=tests/kernels/test_vec.py")  # compiles for itself, with both compilers
+    if not is_full:
+        command += ["-k", "not (" + " or ".join(EMULATED_LEVELS) + ")"]
+    if module is not None:
+        command.append(f"--native-module={module}")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OCTAVO_")}
+    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=3 * TIMEOUT_S)
+    if not out.exists():
+        return {"": {"passed": 0, "failed": 1, "skipped": 0}}
+    return count_by_level(ElementTree.parse(out))
+
+
+def count_by_level(tree: Any) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for case in tree.iter("testcase"):
+        words = str(case.get("name")).replace("[", "-").replace("]", "-").replace("__", "-").split("-")
+        level = next((word for word in words if word in report.LEVELS), "")
+        row = counts.setdefault(level, {"passed": 0, "failed": 0, "skipped": 0})
+        is_bad = case.find("failure") is not None or case.find("error") is not None
+        row["failed" if is_bad else "skipped" if case.find("skipped") is not None else "passed"] += 1
+    return counts
+
+
+def native_cells(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [cell for cell in listed if cell["platform"] == "x86" and not cell["reason"] and cell["how"] == "native"]
+
+
+def with_result(cell: dict[str, Any], found: Any) -> dict[str, Any]:
+    """A report row; a worker that crashed is one failure of its cell."""
+    return {**cell, "ops": {}, "error": found["error"]} if "error" in found else {**cell, **found}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ci/matrix", description=__doc__)
+    parser.add_argument(
+        "--full", action="store_true", help="build the emulated module and run its kernel tests as well"
+    )
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", metavar="WORD", default="", help="cells whose name holds this")
+    args = parser.parse_args(arguments)
+    start = time.monotonic()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    notes = [why] if args.full and (why := build_emulated(args.jobs)) else []
+    clang = clang_build(args.jobs)
+    reference_results(FOLDER)
+    listed = worker("cells", "-")
+    if isinstance(listed, dict):
+        print(f"the cells cannot be listed: {listed['error']}", file=sys.stderr)
+        return 2
+    listed = [cell for cell in listed if args.only in cell["name"]]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        tests = {name: pool.submit(kernel_tests, module, args.full) for name, module in (("gcc", None), ("clang", clang.module))
+                 if name == "gcc" or module}  # fmt: skip
+        runs = {c["name"]: pool.submit(worker, "cell", c["name"]) for c in listed if not c["reason"]}
+        forced = {
+            c["name"]: pool.submit(worker, "forced", c["name"].removeprefix("x86-"), isa=c["level"])
+            for c in native_cells(listed)
+        }
+        others = {
+            c["name"]: pool.submit(worker, "cell", c["name"], module=clang.module)
+            for c in native_cells(listed)
+            if clang.module
+        }
+        pairs = {c["name"]: [pool.submit(worker, "digests", c["name"], module=m) for m in (None, clang.module)]
+                 for c in native_cells(listed) if clang.module}  # fmt: skip
+    rows = [with_result(cell, runs[cell["name"]].result()) if cell["name"] in runs else cell for cell in listed]
+    for cell in native_cells(listed):
+        name, level = cell["name"], cell["level"]
+        rows.append(
+            with_result(
+                {**cell, "name": f"{name} by OCTAVO_ISA", "how": "forced"},
+                report.checked_force(level, forced[name].result()),
+            )
+        )
+        if clang.module is None:
+            rows.append({**cell, "name": f"{name} by clang", "how": "clang", "reason": clang.reason})
+            continue
+        row = with_result({**cell, "name": f"{name} by clang", "how": "clang"}, others[name].result())
+        row["same_as_gcc"] = report.compared(*(future.result() for future in pairs[name]))
+        rows.append(row)
+    made = report.assemble(
+        rows, {name: future.result() for name, future in tests.items()}, notes, round(time.monotonic() - start)
+    )
+    (FOLDER / "report.json").write_text(json.dumps(made, indent=1) + "\n")
+    (FOLDER / "report.md").write_text(report.markdown(made))
+    print(report.markdown(made))
+    return 1 if made["summary"]["failed"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,128 @@
+"""The matrix counts what it sees: a wrong bit, a kernel of another level, a crash, a build that differs; and says why not."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.matrix import cases, report, run
+from tests.platforms.cells import Cell, reference_cell
+
+from octavo.platforms.reference.ops import ReferenceOps
+
+
+@pytest.fixture(autouse=True)
+def two_short_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "CASES", [("softcap", "odd"), ("add", "both")])
+    monkeypatch.setattr(cases, "SAMPLES", ["vocab_31"])
+
+
+class OneBitOff(ReferenceOps):
+    def softcap(self, x: np.ndarray, cap: float) -> np.ndarray:
+        y = super().softcap(x, cap)
+        y.view(np.uint32)[0, 3] ^= 1
+        return y
+
+
+class Stranger(ReferenceOps):
+    def last_variant(self, op: str) -> str:
+        return f"{op}__other"
+
+
+class Broken(ReferenceOps):
+    def add(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise ValueError("no such kernel")
+
+
+def cell_of(ops: type[ReferenceOps]) -> Cell:
+    return replace(reference_cell(), platform="tried", ops=ops)
+
+
+def test_equal_bits_pass_and_the_kernels_are_named() -> None:
+    results = cases.run_cell(cell_of(ReferenceOps), cases.all_results(reference_cell()))
+    assert [(r.passed, r.failed) for op, r in results.items() if op in ("softcap", "add", "sample")] == [(1, 0)] * 3
+    assert results["softcap"].kernels == ["softcap__reference"]
+
+
+@pytest.mark.parametrize(
+    ("ops", "op", "why"),
+    [
+        (OneBitOff, "softcap", "1 of 700 values differ"),
+        (Stranger, "add", "add ran add__other"),
+        (Broken, "add", "ValueError: no such kernel"),
+    ],
+)
+def test_what_is_wrong_is_counted_and_named(ops: type[ReferenceOps], op: str, why: str) -> None:
+    result = cases.run_cell(cell_of(ops), cases.all_results(reference_cell()))[op]
+    assert (result.passed, result.failed) == (0, 1) and why in result.first_failure
+
+
+def test_the_reference_is_held_to_float64() -> None:
+    results = cases.run_cell(reference_cell(), cases.all_results(reference_cell()))
+    assert results["softcap"].passed == 1 and 0 < results["softcap"].max_error < 1e-6
+
+
+def row(**more: Any) -> dict[str, Any]:
+    ops = {"add": {"passed": 2, "failed": 0, "max_error": 0.0, "kernels": ["add__avx2"], "first_failure": ""}}
+    return {"name": "x86-avx2", "platform": "x86", "level": "avx2", "how": "native", "reason": "", "ops": ops, **more}
+
+
+def test_summary_counts_every_failure_and_every_cell_that_did_not_run() -> None:
+    bad = {"add": {"passed": 1, "failed": 1, "max_error": 1.0, "kernels": [], "first_failure": "both: off"}}
+    rows = [
+        row(),
+        row(ops=bad),
+        row(ops={}, error="ended with -11"),
+        row(same_as_gcc={"equal": 3, "different": ["add both"]}, how="clang"),
+        {"name": "x86-amx", "platform": "x86", "level": "amx", "how": "native", "reason": "this processor lacks amx"},
+    ]
+    made = report.assemble(rows, {"gcc": {"avx2": {"passed": 5, "failed": 1, "skipped": 0}}}, [], 7)
+    assert made["summary"] == {"run": 4, "not_run": 1, "passed": 2 + 1 + 2 + 3 + 5, "failed": 1 + 1 + 1 + 1}
+    text = report.markdown(json.loads(json.dumps(made)))
+    assert text.rstrip().endswith("13 passed, 4 failed")
+    for words in (
+        "x86-amx: not run: this processor lacks amx",
+        "FAILED: both: off",
+        "ended with -11",
+        "differs from gcc: add both",
+    ):
+        assert words in text
+
+
+def test_builds_are_compared_case_by_case() -> None:
+    assert report.compared({"a": "1", "b": "2"}, {"a": "1", "b": "3"}) == {"equal": 1, "different": ["b"]}
+    assert report.compared({"a": "1"}, {"error": "gone"})["different"] == ["gone"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        (["add__avx2", "copy_blocks__scalar"], ""),
+        (["add__avx512"], "chose add__avx512"),
+        (["add__scalar"], "nothing of its level"),
+    ],
+)
+def test_a_forced_level_must_be_what_runs(chosen: list[str], why: str) -> None:
+    found = report.checked_force("avx2", {"chosen": chosen, "allowed": ["scalar", "avx2"], "ops": {}})
+    assert (why in found.get("error", "")) if why else "error" not in found
+
+
+def test_kernel_tests_are_counted_by_the_level_in_their_names() -> None:
+    text = """<s><testcase name="t[linear_q4g32__avx2]"/>
+    <testcase name="t[32-bf16-paged_attention_bf16__avx2]"><failure/></testcase>
+    <testcase name="t[scalar-2]"/><testcase name="t[add__amx]"><skipped/></testcase><testcase name="t"/></s>"""
+    counts = run.count_by_level(ElementTree.ElementTree(ElementTree.fromstring(text)))
+    assert counts["avx2"] == {"passed": 1, "failed": 1, "skipped": 0}
+    assert counts["scalar"]["passed"] == counts[""]["passed"] == counts["amx"]["skipped"] == 1
+
+
+def test_a_worker_that_dies_is_an_error_of_its_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run, "FOLDER", tmp_path)
+    found = run.worker("cell", "no-such-cell")
+    assert isinstance(found, dict) and "StopIteration" in found["error"]
+    assert run.with_result(row(), found)["error"] == found["error"]
