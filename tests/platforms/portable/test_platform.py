@@ -88,3 +88,17 @@ def test_compiled_code_is_kept_in_the_cache_folder(tmp_path: Path) -> None:
     assert run() == [0, 1]
     assert list((tmp_path / "numba").rglob("*.nbi"))
     assert run() == [1, 0]
+
+
+@needs_numba
+@pytest.mark.parametrize("form", ["q4_1", "q8_0", "q4_k", "f32", "bf16"])
+def test_linear_of_no_rows_gives_no_rows(form: str) -> None:
+    """The head of a step runs the layers once more over no rows; block formats must bear that."""
+    import numpy as np
+
+    from octavo.platforms.portable.ops import PortableOps
+    from octavo.platforms.portable.weights import PortableWeights
+    from octavo.platforms.selftest.values import tensor
+
+    weight = PortableWeights().linear([tensor("w", form, 20, 256)])
+    assert PortableOps(None, None, 1).linear(np.zeros((0, 256), np.float32), weight).shape == (0, 20)
