@@ -81,7 +81,7 @@ def test_both_ends_of_every_range_are_valid(name):
 
 
 def test_huge_requests_are_refused_quickly():
-    begin = time.perf_counter()
+    begin = time.process_time()
     refuse("stop", stop=["x"] * 100_000)
     refuse("stop_token_ids", stop_token_ids=[1] * 100_000)
     refuse("logit_bias", logit_bias=dict.fromkeys(range(20_000), 1.0))
@@ -89,7 +89,7 @@ def test_huge_requests_are_refused_quickly():
     refuse("bad_words", bad_words=[[1] * 100_000])
     refuse("allowed_token_ids", allowed_token_ids=[1] * 40_000)
     refuse("stop", stop=["x" * 1_000_000])
-    assert time.perf_counter() - begin < 0.1
+    assert time.process_time() - begin < 0.1
 
 
 @pytest.mark.parametrize("token", [191222, VOCAB, -1, 999999999, 1.0, True, "AI"])

@@ -75,10 +75,10 @@ def test_a_hostile_header_is_one_typed_error(case: str, tmp_path: Path) -> None:
     tracemalloc.stop()
     times = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         with pytest.raises(FormatError):
             SafetensorsFile.open(path)
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     assert words in str(caught.value) and caught.value.field == field
     assert caught.value.offset is not None and "\n" not in str(caught.value)
     assert min(times) < 0.05 and peak < 10_000_000

@@ -222,10 +222,10 @@ def test_time_limit_cuts_before_the_step_limit() -> None:
         "{% for a in range(100000) %}{% for b in range(100000) %}{{ [3, 1, 2]|sort|length }}{% endfor %}{% endfor %}"
     )
     template = ChatTemplate(source, limits=TemplateLimits(max_steps=10**12, max_seconds=0.2))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(RequestError, match=r"ran over 0\.2 s"):
         template.render([{"role": "user", "content": "hi"}])
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(

