@@ -65,6 +65,11 @@ class Builder:
                 out[unit] = [word for word in words if word not in ("-c", entry["file"])]
         return out
 
+    def compiler(self) -> str:
+        """The compiler without the launcher (ccache) that may stand before it in the compile commands."""
+        text = (self.folder / "cmake/CMakeCache.txt").read_text()
+        return text.partition("\nCMAKE_CXX_COMPILER:")[2].partition("=")[2].partition("\n")[0]
+
     @cache  # noqa: B019 - a builder lives as long as its process
     def includes(self, file: str) -> frozenset[str]:
         """`file` and everything it includes from the native folders, paths relative to the root."""
@@ -115,8 +120,9 @@ class Builder:
         objects = {unit: self.compile(unit, self.root) for unit in self.commands if unit not in changed} | changed
         target = self.folder / "modules" / name / f"_avx{sysconfig.get_config_var('EXT_SUFFIX')}"
         target.parent.mkdir(parents=True, exist_ok=True)
-        compiler = next(iter(self.commands.values()))[0]
-        run([compiler, "-shared", *map(str, objects.values()), "-o", str(target), "-lpthread"], f"link of {name}")
+        run(
+            [self.compiler(), "-shared", *map(str, objects.values()), "-o", str(target), "-lpthread"], f"link of {name}"
+        )
         return target
 
     def faulty(self, fault: Fault) -> Path:

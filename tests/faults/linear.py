@@ -177,6 +177,7 @@ FAULTS = [
         "tests/kernels/test_prepare.py::test_bf16_rounds_half_to_even_and_pads_with_zeros",
         "avx2",
         is_quick=True,
+        units=("csrc_avx/linear/prepare__avx2.cpp",),
     ),
     Fault(
         "bf16_ties_away_from_even",
@@ -185,5 +186,6 @@ FAULTS = [
         "ibroadcast(0x8000)",
         "tests/kernels/test_prepare.py::test_bf16_ties_go_to_the_even_neighbour",
         "avx2",
+        units=("csrc_avx/linear/prepare__avx2.cpp",),
     ),
 ]
