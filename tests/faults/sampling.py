@@ -61,14 +61,6 @@ FAULTS = [
         "min_p_excludes_its_bound", SAMPLE, "row.x[i] - top) >= p)", "row.x[i] - top) > p)", FILTERS, "avx2 and ties"
     ),
     Fault(
-        "minus_zero_sorts_below_zero",
-        SELECT,
-        "const float y = x + 0.0f;",
-        "const float y = x;",
-        FILTERS,
-        "avx2 and ties",
-    ),
-    Fault(
         "penalties_of_the_prompt_too",
         SAMPLE,
         "if (a.count_output[j] > 0) {",

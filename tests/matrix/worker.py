@@ -15,33 +15,43 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import load_as_native
-from tests.matrix import cases
-from tests.platforms.cells import Cell, cells, x86_cell
 
-FOLDER = cases.ROOT / "build/matrix"
+FOLDER = Path(__file__).resolve().parents[2] / "build/matrix"
+# The cells load the native module when they are imported, so every task imports them after the build under test is in place.
 
 
-def cell_named(name: str) -> Cell:
+def cell_named(name: str) -> Any:
+    from tests.platforms.cells import cells
+
     return next(cell for cell in cells() if cell.name == name)
 
 
 def list_cells(_: str) -> Any:
+    from tests.platforms.cells import cells
+
     return [
         {"name": c.name, "platform": c.platform, "level": c.level, "how": c.how, "reason": c.reason} for c in cells()
     ]
 
 
 def run_cell(name: str) -> Any:
+    from tests.matrix import cases
+
     results, seconds = cases.timed(cell_named(name), cases.reference_results(FOLDER))
     return {"ops": {op: asdict(result) for op, result in results.items()}, "seconds": seconds}
 
 
 def bits(name: str) -> Any:
+    from tests.matrix import cases
+
     return cases.digests(cell_named(name))
 
 
 def forced(level: str) -> Any:
     """The environment's OCTAVO_ISA, read as the engine reads it: the chosen kernels, and their results."""
+    from tests.matrix import cases
+    from tests.platforms.cells import x86_cell
+
     from octavo.engine.config import read_environment
     from octavo.platforms.registry import choose_platform
 
