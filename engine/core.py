@@ -3,7 +3,7 @@
 `EngineCore` is what the in-process `LLM` and the engine process both drive:
 
     core.add(AddRequest) -> None | RequestError          core.step() -> [RequestOutput]
-    core.abort(id), core.finish(id)                      core.has_work, core.stats()
+    core.abort(id), core.finish(id, choice)              core.has_work, core.stats()
 
 A failing step ends the requests of that step with an error and leaves the engine running if the scheduler is whole.
 """
@@ -54,7 +54,7 @@ class EngineCore:
         self.info = info
         self._clock = clock
         self._eos = frozenset(info.eos_ids)
-        self._choices: dict[tuple[str, int], Request] = {}
+        # Of prompts scored in part; no entry outlives its request.
         self._prompt_scores: dict[tuple[str, int], list[TokenLogprobs | None]] = {}
         self.num_steps = 0
         self.num_generated = 0
@@ -74,26 +74,16 @@ class EngineCore:
             salt=message.salt,
             choice=message.choice,
         )
-        for choice in self.scheduler.add(request, message.leader or None):
-            self._choices[(choice.request_id, choice.choice)] = choice
+        self.scheduler.add(request, message.leader or None)
 
     def abort(self, request_id: str) -> bool:
         """Frees everything of a request now; False when it is not here (any more)."""
-        found = self.scheduler.abort(request_id)
         self._forget(request_id)
-        return found
+        return self.scheduler.abort(request_id)
 
-    def finish(self, request_id: str) -> bool:
-        """Ends all choices of a request whose text is complete."""
-        found = [key for key in self._choices if key[0] == request_id]
-        for key in found:
-            self.finish_choice(*key)
-        return bool(found)
-
-    def finish_choice(self, request_id: str, choice: int) -> bool:
-        """Ends one choice whose text is complete; False when it has already ended."""
-        self._choices.pop((request_id, choice), None)
-        self._prompt_scores.pop((request_id, choice), None)
+    def finish(self, request_id: str, choice: int | None = None) -> bool:
+        """Ends one choice (None: all) whose text is complete; False when it has already ended."""
+        self._forget(request_id, choice)
         return self.scheduler.finish(request_id, "stop", choice)
 
     @property
@@ -161,8 +151,6 @@ class EngineCore:
                     item.choice,
                 )
             )
-            if item.finish_reason is not None:
-                self._choices.pop(key, None)
         return outputs
 
     def _dead_ends(self, plan: StepPlan, result: StepResult) -> list[RequestOutput]:
@@ -172,8 +160,9 @@ class EngineCore:
             if NO_TOKEN in result.tokens[place]:
                 request = entry.request
                 result.tokens[place] = []
+                result.prompt_logprobs.pop(place, None)
+                self._forget(request.request_id, request.choice)
                 self.scheduler.finish(request.request_id, "error", request.choice)
-                self._choices.pop((request.request_id, request.choice), None)
                 text = "no token is allowed here: the request's masks, bans and biases leave none; loosen them"
                 outputs.append(RequestOutput(request.request_id, [], "error", error=text, choice=request.choice))
         return outputs
@@ -184,13 +173,13 @@ class EngineCore:
         text = f"the engine could not run this step: {type(error).__name__}: {error}"
         for request in self.scheduler.fail(plan):
             outputs.append(RequestOutput(request.request_id, [], "error", error=text, choice=request.choice))
-            self._choices.pop((request.request_id, request.choice), None)
+            self._forget(request.request_id, request.choice)
         return outputs
 
-    def _forget(self, request_id: str) -> None:
-        for key in [key for key in self._choices if key[0] == request_id]:
-            del self._choices[key]
-            self._prompt_scores.pop(key, None)
+    def _forget(self, request_id: str, choice: int | None = None) -> None:
+        """Lets go of what was scored of a prompt: of one choice, or of all."""
+        for key in [key for key in self._prompt_scores if key[0] == request_id and choice in (None, key[1])]:
+            del self._prompt_scores[key]
 
 
 def make_scheduler(

@@ -141,7 +141,7 @@ class LLM:
         answer.finish_reason = output.finish_reason
         if stream.match is not None:
             answer.finish_reason, answer.stop_reason = "stop", stream.match.stop
-            self.core.finish_choice(output.request_id, output.choice)
+            self.core.finish(output.request_id, output.choice)
         elif output.finish_reason:
             text += stream.flush().text
             if stream.match is not None:

@@ -34,6 +34,7 @@ class MemoryPlan:
 
     @property
     def kv_bytes(self) -> int:
+        """Bytes of the whole pool, null page included."""
         return self.num_pages * self.page_bytes
 
     def line(self) -> str:
@@ -63,7 +64,7 @@ def plan_memory(
     headroom = max(int(usable_bytes * HEADROOM_SHARE), min(HEADROOM_MIN_BYTES, usable_bytes // 4))
     room = free_bytes - scratch_bytes - headroom
     blocks_of_one = -(-max_model_len // spec.block_tokens) * len(spec.groups)
-    wanted = blocks_of_one * max_num_seqs + 1
+    wanted = max(blocks_of_one * max_num_seqs + 1, MIN_PAGES)
     if kv_bytes is None:
         pages = min(int(room * DEFAULT_POOL_SHARE) // page_bytes, wanted)
     else:
@@ -73,6 +74,11 @@ def plan_memory(
                 f"in the limit of {usable_bytes}; lower it, or raise the limit"
             )
         pages = kv_bytes // page_bytes
+        if pages < MIN_PAGES:
+            raise ConfigError(
+                f"kv_bytes={kv_bytes}: a page takes {page_bytes} bytes and {MIN_PAGES} pages are the least; "
+                f"give {MIN_PAGES * page_bytes} or more"
+            )
     if pages < MIN_PAGES:
         raise ConfigError(
             f"no room for a KV pool: {max(room, 0)} bytes are free beside weights ({weights_bytes}), scratch ({scratch_bytes}) "

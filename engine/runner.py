@@ -137,8 +137,9 @@ class Runner:
             ids = drawn.ids.tolist()
             for row, i in enumerate(piece):
                 result.tokens[i] = [ids[row]]
-                if entries[i].request.params.logprobs is not None:
-                    result.logprobs[i] = [token_logprobs(drawn, row, entries[i].request.params.logprobs or 0)]
+                num_best = entries[i].request.params.logprobs
+                if num_best is not None:
+                    result.logprobs[i] = [token_logprobs(drawn, row, num_best)]
 
     def _score_prompts(self, entries: list[PlanEntry], result: StepResult) -> None:
         """Logprobs of known prompt tokens: the row of token t scores token t + 1."""

@@ -60,16 +60,19 @@ class SamplingState:
         self.static_mask = None if allowed is None else bit_mask(allowed, vocab_size)
 
     def count(self) -> None:
-        """Takes in tokens that came since the last call."""
+        """Takes in tokens that came since the last call; the first time a whole prompt, hence at once."""
         tokens, prompt = self.request.tokens, self.request.num_prompt
+        if not self.num_seen:
+            self.seen_ids = array("i", sorted(set(tokens[:prompt])))
+            self.output_counts = array("i", bytes(4 * len(self.seen_ids)))
+            self.num_seen = prompt
         for place in range(self.num_seen, len(tokens)):
             token = tokens[place]
             at = bisect_left(self.seen_ids, token)
             if at == len(self.seen_ids) or self.seen_ids[at] != token:
                 self.seen_ids.insert(at, token)
                 self.output_counts.insert(at, 0)
-            if place >= prompt:
-                self.output_counts[at] += 1
+            self.output_counts[at] += 1
         self.num_seen = len(tokens)
 
     def bans(self) -> array[int]:
@@ -79,10 +82,10 @@ class SamplingState:
         if len(request.tokens) < request.min_len:
             extra |= request.stop_ids
         if request.params.bad_words:
-            output = request.tokens[request.num_prompt :]
+            end = len(request.tokens)
             for word in request.params.bad_words:
-                head = word[:-1]
-                if not head or output[-len(head) :] == head:
+                start = end - len(word) + 1  # of the word's head, were it the end of the output
+                if start >= request.num_prompt and request.tokens[start:] == word[:-1]:
                     extra.add(word[-1])
         if not extra:
             return self.static_bans

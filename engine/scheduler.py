@@ -184,13 +184,13 @@ class Scheduler:
 
     # -- for the loop --------------------------------------------------------------------------------------------------
 
-    def finish(self, request_id: str, reason: FinishReason, choice: int = 0) -> bool:
-        """End one choice for a reason found elsewhere (a stop string, an error); False when it has already ended."""
-        for request in self._requests.get(request_id, ()):
-            if request.choice == choice and request.status is not Status.FINISHED:
-                self._end(request, reason)
-                return True
-        return False
+    def finish(self, request_id: str, reason: FinishReason, choice: int | None = None) -> bool:
+        """End one choice (None: all) for a reason found elsewhere (a stop string, an error); False when none is left."""
+        choices = self._requests.get(request_id, ())
+        ended = [r for r in choices if choice in (None, r.choice) and r.status is not Status.FINISHED]
+        for request in ended:
+            self._end(request, reason)
+        return bool(ended)
 
     def fail(self, plan: StepPlan) -> list[Request]:
         """The step of `plan` broke and will not be committed: every request in it ends with "error", and nothing that
