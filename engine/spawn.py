@@ -6,6 +6,7 @@ little-endian length, then JSON text.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -28,5 +29,6 @@ def spawn(config: EngineConfig) -> tuple[subprocess.Popen[bytes], socket.socket]
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
     theirs.close()
     text = json.dumps(dataclasses.asdict(config), default=str).encode()
-    ours.sendall(len(text).to_bytes(4, "little") + text)
+    with contextlib.suppress(ConnectionError):  # it has ended already: who attaches will be told so
+        ours.sendall(len(text).to_bytes(4, "little") + text)
     return process, ours
