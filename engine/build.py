@@ -11,13 +11,13 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast, get_args
+from typing import cast
 
 import blake3
 
 from octavo.engine.config import EngineConfig, read_environment
 from octavo.engine.core import EngineCore, make_scheduler
-from octavo.engine.errors import ConfigError, EngineDeadError
+from octavo.engine.errors import EngineDeadError
 from octavo.engine.loading.config import ModelFiles, open_model
 from octavo.engine.loading.source import resolve
 from octavo.engine.memory import MemoryPlan, plan_memory
@@ -68,8 +68,6 @@ class Prepared:
 def prepare(config: EngineConfig, phases: Phases, *, is_dry: bool = False) -> Prepared:
     """Limits, platform, weights, memory plan. `is_dry`: sizes only, no weight is packed and the result cannot run."""
     environment = read_environment()
-    if config.kv_dtype not in get_args(KVDtype):
-        raise ConfigError(f"kv_dtype={config.kv_dtype}: allowed are {', '.join(get_args(KVDtype))}")
     limits = read_limits()
     num_threads = config.num_threads or environment.threads or limits.thread_budget
     chosen = choose_platform(config.platform or environment.platform, num_threads, config.isa or environment.isa)
@@ -78,7 +76,7 @@ def prepare(config: EngineConfig, phases: Phases, *, is_dry: bool = False) -> Pr
     platform = chosen.platform
     phases.mark("platform")
 
-    cache_dir = Path(config.cache_dir) if config.cache_dir else environment.cache
+    cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
     source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
     files = open_model(source.path, needs_tokenizer=False)
     phases.mark("open")
@@ -163,9 +161,7 @@ def build_core(config: EngineConfig) -> EngineCore:
 
 
 def packed_home(config: EngineConfig, files: ModelFiles, cache_dir: Path) -> CacheHome | None:
-    """Where packed weights are kept, by the files' identity; ConfigError for an unknown setting."""
-    if config.packed_cache not in ("auto", "on", "off"):
-        raise ConfigError(f"packed_cache={config.packed_cache}: allowed are auto, on, off")
+    """Where packed weights are kept, by the files' identity; None: nowhere."""
     if config.packed_cache == "off":
         return None
     origin = f"{Path(files.path).resolve()} expand={config.expand_weights}".encode()

@@ -24,6 +24,16 @@ ENVIRONMENT = {
 }
 SECRETS = ("OCTAVO_API_KEY",)
 _LEVELS = ("debug", "info", "warning", "error")
+#: options of EngineConfig that are words, and those that are counts, with their least value
+CHOICES: dict[str, tuple[str, ...]] = {
+    "kv_dtype": ("f32", "bf16", "f16", "int8"),
+    "policy": ("fcfs", "priority"),
+    "packed_cache": ("auto", "on", "off"),
+}
+LEAST = {
+    "num_threads": 1, "max_model_len": 2, "max_batch_tokens": 1, "max_num_seqs": 1, "max_queue": 1, "kv_bytes": 1,
+    "block_tokens": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,10 +90,10 @@ def shown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Options of one engine. Sizes in tokens or blocks; bytes say so."""
+    """Options of one engine. Sizes in tokens or blocks; bytes say so. A value out of range is a ConfigError at once."""
 
     model: str
-    tokenizer: str | None = None
+    tokenizer: str | None = None  # folder or file to take the tokenizer from; read by whoever makes text of tokens
     platform: str | None = None  # None: the chooser decides
     isa: tuple[str, ...] | None = None
     num_threads: int | None = None
@@ -101,4 +111,17 @@ class EngineConfig:
     cache_dir: str | None = None  # None: the environment's
     packed_cache: str = "auto"  # keep packed weights on disk: auto (models worth it), on, off
     expand_weights: bool = False  # expand every weight to float32 (parity runs)
-    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name}={getattr(self, name)}: allowed are {', '.join(allowed)}")
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name}={value}: it must be at least {least}")
+        if self.max_num_seqs > self.max_batch_tokens:
+            raise ConfigError(
+                f"max_num_seqs={self.max_num_seqs}: more than max_batch_tokens={self.max_batch_tokens}, and every request "
+                "in a step takes a token; lower it or raise max_batch_tokens"
+            )

@@ -63,7 +63,7 @@ class LLM:
     def __init__(self, model: str, **options: Any) -> None:
         config = EngineConfig(model=model, **options)
         environment = read_environment()
-        cache_dir = Path(config.cache_dir) if config.cache_dir else environment.cache
+        cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
         source = resolve(model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
         with ThreadPoolExecutor(1) as beside:  # weights are packed without the GIL, so the tokenizer is built meanwhile
             text = beside.submit(load_text, config.tokenizer or source.path)

@@ -29,7 +29,7 @@ def test_preview_is_the_plan_of_the_engine(name: str, tmp_path: Path) -> None:
 @pytest.mark.skipif("x86" not in NAMES, reason="the x86 kernels do not run here")
 def test_dry_weights_are_not_packed(tmp_path: Path) -> None:
     model = tiny.write_safetensors("llama", tmp_path / "m")
-    config = EngineConfig(str(model), platform="x86", num_threads=1, kv_bytes=1 << 22, max_batch_tokens=32)
+    config = EngineConfig(str(model), platform="x86", num_threads=1, kv_bytes=1 << 22, max_num_seqs=4)
     dry, real = (prepare(config, Phases(), is_dry=is_dry) for is_dry in (True, False))
     heads = [made.decoder.weights.head for made in (dry, real)]
     assert not any(bytes(heads[0].held)) and any(bytes(heads[1].held))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from octavo.engine.config import CHOICES
 from octavo.engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,15 +53,15 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
     group.add_argument("--threads", dest="num_threads", type=positive, metavar="N", help="compute threads")
     group.add_argument("--max-model-len", type=positive, metavar="TOKENS", help="context length to serve")
-    group.add_argument("--kv-dtype", choices=("f32", "bf16", "f16", "int8"), help="type of cached keys and values")
+    group.add_argument("--kv-dtype", choices=CHOICES["kv_dtype"], help="type of cached keys and values")
     group.add_argument("--kv-gib", dest="kv_bytes", type=gibibytes, metavar="GIB", help="size of the KV pool")
     group.add_argument("--max-batch-tokens", type=positive, metavar="TOKENS", help="tokens computed per step")
     group.add_argument("--max-num-seqs", type=positive, metavar="N", help="requests computed at once")
     group.add_argument("--max-queue", type=positive, metavar="N", help="requests that may wait")
     group.add_argument(
-        "--packed-cache", choices=("auto", "on", "off"), help="keep packed weights on disk (auto: of large models)"
+        "--packed-cache", choices=CHOICES["packed_cache"], help="keep packed weights on disk (auto: of large models)"
     )
-    group.add_argument("--policy", choices=("fcfs", "priority"), help="order of waiting requests")
+    group.add_argument("--policy", choices=CHOICES["policy"], help="order of waiting requests")
     group.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt anew")
     group.add_argument("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM)")
     group.add_argument("--isa", metavar="LEVELS", help="CPU levels to use, comma separated (OCTAVO_ISA)")

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.engine import bits
-from tests.golden import tiny
 
 from octavo.engine.build import packed_home
 from octavo.engine.config import EngineConfig
-from octavo.engine.errors import ConfigError
 from octavo.engine.loading.config import open_model
 from octavo.platforms.x86.packed_cache import PackedCache
 
@@ -99,9 +97,3 @@ def test_a_model_served_from_packed_weights_gives_the_same_bits(tmp_path: Path) 
     second = bits.run(bits.make_core(model, **options), prompts)
     assert path.stat().st_mtime_ns == stamp, "the copy was written again: it was not used"
     assert plain.of(list(prompts)) == first.of(list(prompts)) == second.of(list(prompts))
-
-
-def test_an_unknown_setting_is_refused(tmp_path: Path) -> None:
-    files = open_model(tiny.write_safetensors("llama", tmp_path), needs_tokenizer=False)
-    with pytest.raises(ConfigError, match="auto, on, off"):
-        packed_home(EngineConfig(str(tmp_path), packed_cache="maybe"), files, tmp_path)
