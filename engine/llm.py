@@ -67,8 +67,19 @@ class LLM:
         source = resolve(model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
         with ThreadPoolExecutor(1) as beside:  # weights are packed without the GIL, so the tokenizer is built meanwhile
             text = beside.submit(load_text, config.tokenizer or source.path)
-            self.core: EngineCore = build_core(replace(config, model=str(source.path)))
-            self.text: ModelText = text.result()
+            core = build_core(replace(config, model=str(source.path)))
+        self._use(core, text.result())
+
+    @classmethod
+    def over(cls, core: EngineCore, text: ModelText) -> LLM:
+        """An LLM over an engine and a text side that are there already."""
+        llm = cls.__new__(cls)
+        llm._use(core, text)
+        return llm
+
+    def _use(self, core: EngineCore, text: ModelText) -> None:
+        self.core = core
+        self.text = text
         self._ids = itertools.count()
         self._inboxes: dict[str, deque[RequestOutput]] = {}  # by request id; one per call, whoever makes the step
 

@@ -1,10 +1,11 @@
-"""What a step's batch may not ask for yet: refused by one check on every platform, never silently ignored."""
+"""What a step's batch may not ask for: refused by the same checks on every platform, never silently ignored."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Batch
 
 
@@ -22,3 +23,13 @@ def check_batch(batch: Batch) -> None:
         raise PlatformError(f"{batch.positions.shape[0]} rows of positions (mrope) are not served yet; give one row")
     if batch.taps:
         raise PlatformError(f"taps on hidden states are not served yet; asked for {', '.join(batch.taps)}")
+
+
+def check_size(batch: Batch, capacity: Capacity) -> None:
+    """PlatformError for a step beyond what the executable was built for: its arrays have no room for it."""
+    for name, found, allowed in (
+        ("tokens", batch.num_tokens, capacity.max_tokens),
+        ("sequences", batch.num_seqs, capacity.max_seqs),
+    ):
+        if found > allowed:
+            raise PlatformError(f"a step of {found} {name} was given; this executable takes at most {allowed}")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.batch import check_size
 from octavo.platforms.ops import Ops
 from octavo.platforms.platform import CacheHome, Capacity, Model
 from octavo.platforms.reference.f32 import F32
@@ -75,12 +76,7 @@ class ReferenceExecutable:
         self.pages.copy_blocks(pairs)
 
     def run(self, batch: Batch) -> None:
-        for name, found, allowed in (
-            ("tokens", batch.num_tokens, self.capacity.max_tokens),
-            ("sequences", batch.num_seqs, self.capacity.max_seqs),
-        ):
-            if found > allowed:
-                raise PlatformError(f"a step of {found} {name} was given; this executable takes at most {allowed}")
+        check_size(batch, self.capacity)
         self.ops.begin(batch)
         self.ops.wanted = None
         self.model.forward(cast(Ops, self.ops), batch)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.platforms.batch import check_batch
+from octavo.engine.errors import PlatformError
+from octavo.platforms.batch import check_batch, check_size
+from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Batch, SampleBatch, SampleResult
 from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.sampling import NativeSampler
@@ -28,16 +30,18 @@ class X86Executable:
         rope: RopeTables,
         pool: Any,
         page_bytes: int,
-        max_logits: int,
+        capacity: Capacity,
     ) -> None:
         self.native = native
         self.team = team
         self.recorded = recorded
         self.pool = pool
         self.page_bytes = page_bytes
-        self.max_logits = max_logits
+        self.capacity = capacity
+        self.max_logits = capacity.max_logits
         self._rope = rope
         self._batch: Batch | None = None
+        self._is_closed = False
         self._pool_address = 0 if pool is None else pool.address
         self._pages = None if pool is None else np.frombuffer(pool, np.uint8)
         self._output = self._view(recorded)
@@ -60,7 +64,10 @@ class X86Executable:
             self._pages[target * size : (target + 1) * size] = self._pages[source * size : (source + 1) * size]
 
     def run(self, batch: Batch) -> None:
+        if self._is_closed:
+            raise PlatformError("this executable was closed; build another one")
         check_batch(batch)
+        check_size(batch, self.capacity)
         self._batch = batch
         if batch.num_tokens:
             self._rope.fill(int(batch.positions.max()) + 1)
@@ -87,7 +94,8 @@ class X86Executable:
         return list(zip(names, program.profile(self.team, step), strict=True))
 
     def close(self) -> None:
-        """Lets go of the paged memory and the arena; the object takes no steps afterwards."""
+        """Lets go of the paged memory; the object takes no steps afterwards."""
+        self._is_closed = True
         self._pages = None
         self.pool = None
         self._batch = None

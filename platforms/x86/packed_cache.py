@@ -20,6 +20,7 @@ import mmap
 import os
 import struct
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,8 @@ log = logging.getLogger("octavo.platforms")
 MAGIC = b"OCTAVOPK"
 LAYOUT_VERSION = 1
 PAGE_BYTES = 4096
+LEFT_OVER_S = 3600.0
+_UNFINISHED = ".packing-"
 _HEAD = struct.Struct("<8sIIQ32s8x")
 _MADV_POPULATE_READ = 22  # Linux 5.14; harmless to miss
 
@@ -86,7 +89,8 @@ class PackedCache:
             return None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._write(new)
+            self._remove_left_over()
+            self._write({**self._kept(), **new})  # the file is replaced, so what it held goes along
         except OSError as error:
             log.warning("packed weights were not kept: %s", error)
             return None
@@ -95,6 +99,18 @@ class PackedCache:
                 with contextlib.suppress(OSError):
                     old.unlink()
         return self.path
+
+    def _kept(self) -> dict[str, NDArray[np.uint8]]:
+        """What the file of this model holds already."""
+        held = self._bytes
+        return {} if held is None else {key: held[at : at + size] for key, (at, size, _) in self._table.items()}
+
+    def _remove_left_over(self) -> None:
+        """Files of writers that were killed: nobody has written to them for an hour."""
+        for path in self.folder.glob(f"{_UNFINISHED}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > LEFT_OVER_S:
+                    path.unlink()
 
     def verify(self) -> list[str]:
         """Keys whose payload does not match its digest."""
@@ -105,7 +121,7 @@ class PackedCache:
 
     def _write(self, new: dict[str, NDArray[np.uint8]]) -> None:
         table: Table = {}
-        handle, name = tempfile.mkstemp(prefix=".packing-", dir=self.folder)
+        handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=self.folder)
         try:
             with os.fdopen(handle, "wb") as out:
                 at = PAGE_BYTES

@@ -35,7 +35,8 @@ class X86Platform:
         self.native.runnable_levels()  # an unknown level in `isa` is an error now, not at the first kernel
         self.selftest = SelfTest(self.native)
         self.num_threads = num_threads
-        self._last: tuple[tuple[object, ...], tuple[Recorded, RopeTables]] | None = None
+        # The model itself is kept: an id alone could come to mean another one.
+        self._last: tuple[Model, KVSpec, Capacity, tuple[Recorded, RopeTables]] | None = None
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ class X86Platform:
         recorded, rope = self._record(model, spec, capacity)
         self._last = None  # an executable owns its program
         pool = self.native.module.Arena(capacity.num_pages * page_bytes(spec))
-        return X86Executable(self.native, self.team, recorded, rope, pool, page_bytes(spec), capacity.max_logits)
+        return X86Executable(self.native, self.team, recorded, rope, pool, page_bytes(spec), capacity)
 
     def variants(self) -> list[Variant]:
         return self.native.variants()
@@ -79,13 +80,13 @@ class X86Platform:
 
     def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Recorded, RopeTables]:
         """The model's program at this capacity; pages do not matter to it, so planning and building share one."""
-        key = (id(model), spec, replace(capacity, num_pages=0))
-        if self._last is not None and self._last[0] == key:
-            return self._last[1]
+        bare = replace(capacity, num_pages=0)
+        if self._last is not None and self._last[0] is model and self._last[1:3] == (spec, bare):
+            return self._last[3]
         rope = RopeTables(self.native, capacity.max_len)
         recorder = Recorder(self.native, capacity, spec, rope)
         output = model.forward(cast(Ops, recorder), cast(Batch, None))
         self.selftest.prove({*recorder.ops(), "sample"})
         made = recorder.finish(cast(Symbol, output)), rope
-        self._last = (key, made)
+        self._last = (model, spec, bare, made)
         return made

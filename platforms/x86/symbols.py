@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.engine.errors import PlatformError
 from octavo.platforms.types import KVSpec, Rows
 
+KV_TILE_TOKENS = 32  # tokens that lie together inside a page (csrc_common/contract/attention.h)
 KV_ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
 
 
@@ -17,7 +19,12 @@ def kv_head_bytes(spec: KVSpec) -> int:
 
 
 def page_bytes(spec: KVSpec) -> int:
-    """Bytes of one page: every layer of a group, rounded up to 4 KiB."""
+    """Bytes of one page: every layer of a group, rounded up to 4 KiB. PlatformError for a page the kernels cannot read."""
+    if spec.block_tokens < 1 or spec.block_tokens % KV_TILE_TOKENS:
+        raise PlatformError(
+            f"block_tokens={spec.block_tokens}: pages on x86 hold a multiple of {KV_TILE_TOKENS} tokens; "
+            f"give {KV_TILE_TOKENS} or leave it out"
+        )
     return -(-spec.layers_per_group * spec.num_kv_heads * kv_head_bytes(spec) // 4096) * 4096
 
 

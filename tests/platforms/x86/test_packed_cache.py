@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -68,6 +69,26 @@ def test_damaged_payload_is_named_by_verify(tmp_path: Path) -> None:
     data[4096 + 17] ^= 1
     path.write_bytes(data)
     assert PackedCache(tmp_path, b"model", b"one").verify() == ["a"]
+
+
+def test_a_weight_that_was_missing_joins_those_that_were_there(tmp_path: Path) -> None:
+    saved(tmp_path)
+    cache = PackedCache(tmp_path, b"model", b"one")
+    assert cache.get("c", 5) is None
+    cache.put("c", np.full(5, 7, np.uint8))
+    assert cache.save() == cache.path
+    again = PackedCache(tmp_path, b"model", b"one")
+    assert again.get("a", 10_000) is not None and again.get("b", 3) is not None and again.get("c", 5) is not None
+    assert again.verify() == []
+
+
+def test_files_of_killed_writers_do_not_pile_up(tmp_path: Path) -> None:
+    old, running = tmp_path / ".packing-old", tmp_path / ".packing-running"
+    for path in (old, running):
+        path.write_bytes(b"x")
+    os.utime(old, (0, 0))
+    saved(tmp_path)
+    assert running.exists() and not old.exists()
 
 
 def test_a_folder_that_cannot_be_written_costs_only_a_warning(tmp_path: Path) -> None:

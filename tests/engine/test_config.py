@@ -1,0 +1,56 @@
+"""An option out of range is named when it is given, not when something breaks of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from octavo.engine.config import CHOICES, EngineConfig, read_environment, shown_variables
+from octavo.engine.core import POLICIES
+from octavo.engine.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"policy": "lifo"}, "policy=lifo: allowed are fcfs, priority"),
+        ({"kv_dtype": "int4"}, "kv_dtype=int4: allowed are f32"),
+        ({"packed_cache": "maybe"}, "auto, on, off"),
+        ({"num_threads": 0}, "num_threads=0: it must be at least 1"),
+        ({"max_num_seqs": 0}, "max_num_seqs=0"),
+        ({"max_batch_tokens": -5}, "max_batch_tokens=-5"),
+        ({"max_model_len": 1}, "at least 2"),
+        ({"kv_bytes": 0}, "kv_bytes=0"),
+        ({"max_batch_tokens": 8}, "max_num_seqs=64: more than max_batch_tokens=8"),
+    ],
+)
+def test_options_out_of_range_are_named(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        EngineConfig("model", **options)
+
+
+def test_every_policy_can_be_chosen() -> None:
+    assert set(CHOICES["policy"]) == set(POLICIES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OCTAVO_THREADS", "0"),
+        ("OCTAVO_THREADS", "x"),
+        ("OCTAVO_OFFLINE", "maybe"),
+        ("OCTAVO_LOG", "loud"),
+        ("OCTAVO_X", ""),
+    ],
+)
+def test_a_bad_variable_is_named(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        read_environment({name: value})
+
+
+def test_variables_are_read_and_keys_are_not_shown() -> None:
+    given = {"OCTAVO_ISA": "avx2, avx512", "OCTAVO_API_KEY": "a,b", "OCTAVO_THREADS": "3", "HOME": "/x"}
+    found = read_environment(given)
+    assert (found.isa, found.api_keys, found.threads) == (("avx2", "avx512"), ("a", "b"), 3)
+    assert shown_variables(given)["OCTAVO_API_KEY"] == "(set, not shown)" and "HOME" not in shown_variables(given)
