@@ -30,7 +30,7 @@ from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import NUMERICS_VERSION, Weights
 from octavo.platforms.platform import CacheHome, Capacity, Platform
 from octavo.platforms.registry import choose_platform
-from octavo.platforms.types import KVDtype, KVSpec
+from octavo.platforms.types import GroupKind, KVDtype, KVSpec
 
 log = logging.getLogger("octavo.engine")
 MAX_LOGITS_BYTES = 64 << 20
@@ -105,7 +105,9 @@ def prepare(config: EngineConfig, phases: Phases, *, is_dry: bool = False) -> Pr
         max_model_len=max_len,
         max_num_seqs=config.max_num_seqs,
     )
-    capacity = replace(capacity, num_pages=plan.num_pages)
+    if any(group.kind is GroupKind.FULL for group in spec.groups):  # then no sequence is longer than the pool
+        max_len = min(max_len, (plan.num_pages - 1) * spec.block_tokens)
+    capacity = replace(capacity, num_pages=plan.num_pages, max_len=max_len)
     return Prepared(platform, source.name, files, weights, decoder, spec, capacity, plan)
 
 

@@ -215,6 +215,7 @@ class AsyncEngine:
         error = EngineDeadError(self._death)
         if not self._ready.done():
             self._ready.set_exception(error)
+            self._ready.exception()  # seen: whoever started it may have left already
         for queue in self._queues.values():
             queue.put_nowait(error)
         for future in self._stats:

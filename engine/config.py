@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "OCTAVO_LOG": "log level: debug, info, warning, error",
 }
 SECRETS = ("OCTAVO_API_KEY",)
+MAX_THREADS = 1024
 _LEVELS = ("debug", "info", "warning", "error")
 #: options of EngineConfig that are words, and those that are counts, with their least value
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -61,8 +62,8 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
         return value or None
 
     threads = text("OCTAVO_THREADS")
-    if threads is not None and not (threads.isdigit() and 1 <= int(threads) <= 1024):
-        raise ConfigError(f"OCTAVO_THREADS={threads}: not a whole number from 1 to 1024; set one or unset it")
+    if threads is not None and not (threads.isascii() and threads.isdigit() and 1 <= int(threads) <= MAX_THREADS):
+        raise ConfigError(f"OCTAVO_THREADS={threads}: not a whole number from 1 to {MAX_THREADS}; set one or unset it")
     offline = (text("OCTAVO_OFFLINE") or "0").lower()
     if offline not in ("0", "1", "true", "false"):
         raise ConfigError(f"OCTAVO_OFFLINE={offline}: allowed are 0, 1, true, false")
@@ -120,6 +121,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value}: it must be at least {least}")
+        if self.num_threads is not None and self.num_threads > MAX_THREADS:
+            raise ConfigError(f"num_threads={self.num_threads}: it must be at most {MAX_THREADS}")
         if self.max_num_seqs > self.max_batch_tokens:
             raise ConfigError(
                 f"max_num_seqs={self.max_num_seqs}: more than max_batch_tokens={self.max_batch_tokens}, and every request "

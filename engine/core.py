@@ -16,7 +16,7 @@ from collections.abc import Callable
 from octavo.engine.kv.groups import GroupKind as BlockKind
 from octavo.engine.kv.groups import GroupSpec
 from octavo.engine.kv.manager import KVManager
-from octavo.engine.messages import AddRequest, EngineInfo, RequestOutput, TokenLogprobs
+from octavo.engine.messages import NO_TOKEN_ALLOWED, AddRequest, EngineInfo, RequestOutput, TokenLogprobs
 from octavo.engine.plan import StepOutput, StepPlan
 from octavo.engine.request import Request
 from octavo.engine.runner import Runner, StepResult
@@ -163,8 +163,10 @@ class EngineCore:
                 result.prompt_logprobs.pop(place, None)
                 self._forget(request.request_id, request.choice)
                 self.scheduler.finish(request.request_id, "error", request.choice)
-                text = "no token is allowed here: the request's masks, bans and biases leave none; loosen them"
-                outputs.append(RequestOutput(request.request_id, [], "error", error=text, choice=request.choice))
+                text, code = _why_no_token(request)
+                outputs.append(
+                    RequestOutput(request.request_id, [], "error", error=text, choice=request.choice, code=code)
+                )
         return outputs
 
     def _fail(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:
@@ -180,6 +182,16 @@ class EngineCore:
         """Lets go of what was scored of a prompt: of one choice, or of all."""
         for key in [key for key in self._prompt_scores if key[0] == request_id and choice in (None, key[1])]:
             del self._prompt_scores[key]
+
+
+def _why_no_token(request: Request) -> tuple[str, str]:
+    """Message and code for a row without any token to take: the request's own doing, or logits that are not numbers."""
+    params = request.params
+    is_limited = params.allowed_token_ids is not None or params.bad_words or params.logit_bias or params.min_tokens
+    if is_limited or request.mask is not None:
+        text = "no token is allowed here: the request's masks, bans and biases leave none; loosen them"
+        return text, NO_TOKEN_ALLOWED
+    return "the model's logits hold no finite number: its weights or its description are damaged", "engine_error"
 
 
 def make_scheduler(

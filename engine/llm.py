@@ -162,7 +162,7 @@ class LLM:
 
     def _take(self, output: RequestOutput, answer: Completion, stream: TextStream, params: SamplingParams) -> Piece:
         if output.error:
-            raise RequestError(output.error, code="engine_error")
+            raise RequestError(output.error, code=output.code)
         answer.token_ids += output.tokens
         answer.num_cached = output.num_cached
         if output.logprobs is not None:

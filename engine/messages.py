@@ -95,6 +95,9 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     best_logprobs: list[float]
 
 
+NO_TOKEN_ALLOWED = "no_token_allowed"
+
+
 class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one request got from one step. `finish_reason`: '' (goes on), stop, length, abort, error.
 
@@ -111,6 +114,7 @@ class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     num_cached: int = 0
     error: str = ""
     choice: int = 0
+    code: str = "engine_error"  # of an error; NO_TOKEN_ALLOWED when the request itself leaves nothing to sample
 
 
 class StepOutputs(Message, frozen=True):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 GIB = 1 << 30
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 CGROUP_MOUNT = "sys/fs/cgroup"
 V1_MOUNTS = {"memory": ("memory",), "cpu": ("cpu", "cpu,cpuacct"), "cpuset": ("cpuset",)}
 
@@ -100,6 +101,7 @@ def read_limits(root: Path = Path("/"), affinity: set[int] | None = None, pid_cg
     meminfo = _meminfo(_text(root / "proc/meminfo"))
     host = meminfo.get("MemTotal", 0)
     limit, free = _memory(groups, meminfo.get("MemAvailable", meminfo.get("MemFree", host)), notes)
+    limit, free = _address_space(root, limit, free, notes)
     usable = host if limit is None else min(host or limit, limit)
 
     online, allowed = _cpus(root, affinity, groups)
@@ -186,6 +188,18 @@ def _memory(groups: _Groups, available: int, notes: list[str]) -> tuple[int | No
         used = _number(_text(group / usage_file)) or 0
         cached = stat.get(cache_key, stat.get("inactive_file", 0))
         free = min(free, value - max(0, used - cached))
+    return limit, free
+
+
+def _address_space(root: Path, limit: int | None, free: int, notes: list[str]) -> tuple[int | None, int]:
+    """The limit of one process (`ulimit -v`) counts every mapping, touched or not: what is mapped now is taken off."""
+    for line in _text(root / "proc/self/limits").splitlines():
+        if line.startswith("Max address space"):
+            value = _number(line.split()[3])
+            if value is not None:
+                notes.append(f"address space {_gib(value)} from proc/self/limits")
+                mapped = (_number(_text(root / "proc/self/statm").partition(" ")[0]) or 0) * PAGE_BYTES
+                return min(value, limit or value), min(free, value - mapped)
     return limit, free
 
 

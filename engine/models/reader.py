@@ -15,6 +15,10 @@ import numpy as np
 
 from octavo.engine.errors import ModelError
 
+#: bounds on what a description may claim, checked before anything of that size is made
+MAX_LAYERS = 4096
+MAX_WHOLE = (1 << 31) - 1
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "block_count")
 #: keys of config.json that change no number of a forward pass
 _HARMLESS_HF = re.compile(
     r"_.*|.*token_ids?|.*token_index|.*(dropout|pdrop|drop_rate).*|.*version.*|initializer_.*|.*init_std|summary_.*|task_.*"
@@ -53,6 +57,9 @@ class Description:
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise self.bad(key, value, "a whole number")
+        most = MAX_LAYERS if key in _LAYER_COUNTS else MAX_WHOLE
+        if abs(int(value)) > most:
+            raise self.bad(key, value, f"a whole number up to {most}")
         return int(value)
 
     def number(self, key: str, default: float | None = None) -> float:

@@ -90,6 +90,11 @@ def describe(
         names, read = family.hf, family.from_hf
         cfg.expect("quantization_config")
         cfg.expect("is_encoder_decoder", False)
-    spec = read(CheckpointSource(cfg, checkpoint, max_len))
+    try:
+        spec = read(CheckpointSource(cfg, checkpoint, max_len))
+    except (ArithmeticError, MemoryError) as error:  # sizes or factors that nobody can compute with
+        raise ModelError(
+            f"{cfg.where}: the description's numbers make no model: {error or type(error).__name__}"
+        ) from None
     cfg.finish()
     return family, spec, names

