@@ -35,7 +35,9 @@ class Arena {
  public:
   explicit Arena(int64_t bytes) : bytes_(bytes) {
     constexpr int64_t kHuge = 2 << 20;
-    if (bytes <= 0) throw std::invalid_argument("arena: asked for " + std::to_string(bytes) + " bytes; allowed are 1 and more");
+    constexpr int64_t kMost = int64_t{1} << 47;  // all addresses there are
+    if (bytes <= 0 || bytes > kMost)
+      throw std::invalid_argument("arena: asked for " + std::to_string(bytes) + " bytes; allowed are 1 to " + std::to_string(kMost));
     mapped_ = bytes + kHuge;
     base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base_ == MAP_FAILED) throw std::runtime_error("arena: the system refused " + std::to_string(bytes) + " bytes");
@@ -108,12 +110,15 @@ void fill(uint8_t* args, const KernelRow& row, const py::dict& values) {
   }
 }
 
-// A contiguous int32 array, or null for None.
+// An int32 array whose last axis is contiguous, or null for None.
 const int32_t* i32(const py::object& object, const char* name, int64_t count) {
   if (object.is_none()) return nullptr;
   const py::buffer_info info = py::buffer(object).request();
   if (info.itemsize != 4 || (info.format != "i" && info.format != "l"))
     throw std::invalid_argument(std::string(name) + ": needs int32, found format " + info.format);
+  if (info.ndim > 0 && info.shape[info.ndim - 1] > 1 && info.strides[info.ndim - 1] != 4)
+    throw std::invalid_argument(std::string(name) + ": needs a contiguous array, found steps of " +
+                                std::to_string(info.strides[info.ndim - 1]) + " bytes");
   if (info.size < count)
     throw std::invalid_argument(std::string(name) + ": needs " + std::to_string(count) + " values, found " + std::to_string(info.size));
   return static_cast<const int32_t*>(info.ptr);

@@ -12,6 +12,9 @@
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -71,18 +74,22 @@ inline void futex_wake_all(std::atomic<uint32_t>* word) {
 class Team {
  public:
   // `spin` counts pauses before sleeping; few when threads outnumber processors.
+  // Throws std::runtime_error where the system gives no memory or no thread (a limit on processes, say).
   Team(int num_threads, int spin) : num_threads_(num_threads), spin_(spin) {
-    scratch_.resize(num_threads);
-    for (auto& s : scratch_) s = std::aligned_alloc(4096, kScratchBytes);
-    for (int t = 1; t < num_threads; ++t) threads_.emplace_back([this, t] { serve(t); });
+    if (num_threads < 1) throw std::invalid_argument("team: asked for " + std::to_string(num_threads) + " threads; 1 is the least");
+    try {
+      scratch_.resize(num_threads);
+      for (auto& s : scratch_)
+        if (!(s = std::aligned_alloc(4096, kScratchBytes))) throw std::bad_alloc();
+      for (int t = 1; t < num_threads; ++t) threads_.emplace_back([this, t] { serve(t); });
+    } catch (const std::exception& error) {
+      const size_t num_started = threads_.size() + 1;
+      end();
+      throw std::runtime_error("team: only " + std::to_string(num_started) + " of " + std::to_string(num_threads) +
+                               " threads could be started (" + error.what() + "); ask for fewer, or raise the limit");
+    }
   }
-  ~Team() {
-    stop_.store(true, std::memory_order_relaxed);
-    start_.fetch_add(1, std::memory_order_release);
-    futex_wake_all(&start_);
-    for (auto& thread : threads_) thread.join();
-    for (void* s : scratch_) std::free(s);
-  }
+  ~Team() { end(); }
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
@@ -121,6 +128,14 @@ class Team {
   }
 
  private:
+  void end() {
+    stop_.store(true, std::memory_order_relaxed);
+    start_.fetch_add(1, std::memory_order_release);
+    futex_wake_all(&start_);
+    for (auto& thread : threads_) thread.join();
+    for (void* s : scratch_) std::free(s);
+  }
+
   Lane lane(int thread) { return Lane{thread, num_threads_, &next_, scratch_[thread], kScratchBytes}; }
 
   static void wait_change(std::atomic<uint32_t>* word, uint32_t old, std::atomic<int32_t>* sleepers, int spin) {
