@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.engine import bits
 from tests.golden import tiny, tiny_gguf
 
 from octavo.engine.build import Phases, build_core, prepare, preview
 from octavo.engine.config import EngineConfig
+from octavo.engine.errors import PlatformError
+from octavo.engine.messages import AddRequest
+from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms.registry import PLATFORMS
 
 NAMES = [entry.name for entry in PLATFORMS if not entry.probe()]
@@ -34,3 +38,19 @@ def test_dry_weights_are_not_packed(tmp_path: Path) -> None:
     heads = [made.decoder.weights.head for made in (dry, real)]
     assert not any(bytes(heads[0].held)) and any(bytes(heads[1].held))
     assert dry.plan.scratch_bytes == real.plan.scratch_bytes
+
+
+@pytest.mark.skipif("x86" not in NAMES, reason="the x86 kernels do not run here")
+@pytest.mark.parametrize("block_tokens", [16, 48])
+def test_pages_that_kernels_cannot_read_are_refused(block_tokens: int, tmp_path: Path) -> None:
+    model = tiny.write_safetensors("llama", tmp_path / "m")
+    with pytest.raises(PlatformError, match="multiple of 32"):
+        build_core(EngineConfig(str(model), platform="x86", num_threads=1, block_tokens=block_tokens))
+
+
+@pytest.mark.skipif("x86" not in NAMES, reason="the x86 kernels do not run here")
+def test_a_closed_executable_takes_no_steps(tmp_path: Path) -> None:
+    core = bits.make_core(tiny.write_safetensors("llama", tmp_path / "m"), platform="x86")
+    core.runner.executable.close()
+    core.add(AddRequest("late", [1, 2], SamplingParams(max_tokens=1)))
+    assert "was closed" in core.step()[0].error

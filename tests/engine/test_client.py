@@ -187,3 +187,23 @@ def test_choices_sent_one_by_one_compute_their_prompt_once(model: Path) -> None:
         assert stats["prefix_cache_hits"] == 3 * 49
 
     with_engine(model, body)
+
+
+def test_an_id_in_use_is_refused_and_its_owner_still_gets_everything(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        owner = asyncio.create_task(collect(engine.submit(request("same", max_tokens=60))))
+        await asyncio.sleep(0.01)
+        with pytest.raises(RequestError, match="in use"):
+            await collect(engine.submit(request("same")))
+        assert len((await owner)[0]) == 60
+
+    with_engine(model, body)
+
+
+def test_a_request_of_several_choices_gets_all_of_them(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        ended = {o.choice async for o in engine.submit(request("n", n=3, temperature=1.0)) if o.finish_reason}
+        assert ended == {0, 1, 2}
+        assert (await idle(engine))["num_aborts"] == 0
+
+    with_engine(model, body)
