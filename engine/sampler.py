@@ -10,15 +10,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.request import Request
+from octavo.engine.sampling_params import BIAS_BOUND
 from octavo.platforms.types import SampleBatch
 
-FORBIDDEN_BIAS = -100.0
+FORBIDDEN_BIAS = BIAS_BOUND.low  # this bias and below: the token is never drawn
 
 
 class TokenMask(Protocol):
@@ -93,10 +94,10 @@ class SamplingState:
 
     def mask(self) -> NDArray[np.uint32] | None:
         """The allowed set now, or None."""
-        dynamic = self.request.mask
+        dynamic = cast("TokenMask | None", self.request.mask)
         if dynamic is None:
             return self.static_mask
-        mask: NDArray[np.uint32] | None = dynamic.next_mask(self.request.output_ids)  # type: ignore[attr-defined]
+        mask = dynamic.next_mask(self.request.output_ids)
         if mask is None or self.static_mask is None:
             return self.static_mask if mask is None else mask
         return mask & self.static_mask

@@ -33,26 +33,24 @@ class PackedFormat:
     prepare: str  # '' = float32 rows as they are
     record_inputs: int
     record_bytes: int
-    block_inputs: int  # of the checkpoint's own block
-    block_bytes: int
 
 
 _G32 = "prepare_i8g32"
 _G256 = "prepare_i8g256"
 PACKED: dict[str, PackedFormat] = {
-    "f32": PackedFormat("f32", 0, "", 32, 2048, 1, 4),
-    "f16": PackedFormat("f16", 0, "", 32, 1024, 1, 2),
-    "bf16": PackedFormat("bf16", 0, "prepare_bf16", 32, 1024, 1, 2),
-    "q4_0": PackedFormat("q4g32", ZERO8, _G32, 32, 288, 32, 18),
-    "q4_1": PackedFormat("q4g32", HAS_MIN, _G32, 32, 320, 32, 20),
-    "q5_0": PackedFormat("q8g32", 0, _G32, 32, 544, 32, 22),
-    "q5_1": PackedFormat("q8g32", HAS_MIN, _G32, 32, 576, 32, 24),
-    "q8_0": PackedFormat("q8g32", 0, _G32, 32, 544, 32, 34),
-    "q2_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672, 256, 84),
-    "q3_k": PackedFormat("q8k", 0, _G256, 256, 4384, 256, 110),
-    "q4_k": PackedFormat("q4k", HAS_MIN, _G256, 256, 2368, 256, 144),
-    "q5_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672, 256, 176),
-    "q6_k": PackedFormat("q8k", 0, _G256, 256, 4384, 256, 210),
+    "f32": PackedFormat("f32", 0, "", 32, 2048),
+    "f16": PackedFormat("f16", 0, "", 32, 1024),
+    "bf16": PackedFormat("bf16", 0, "prepare_bf16", 32, 1024),
+    "q4_0": PackedFormat("q4g32", ZERO8, _G32, 32, 288),
+    "q4_1": PackedFormat("q4g32", HAS_MIN, _G32, 32, 320),
+    "q5_0": PackedFormat("q8g32", 0, _G32, 32, 544),
+    "q5_1": PackedFormat("q8g32", HAS_MIN, _G32, 32, 576),
+    "q8_0": PackedFormat("q8g32", 0, _G32, 32, 544),
+    "q2_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672),
+    "q3_k": PackedFormat("q8k", 0, _G256, 256, 4384),
+    "q4_k": PackedFormat("q4k", HAS_MIN, _G256, 256, 2368),
+    "q5_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672),
+    "q6_k": PackedFormat("q8k", 0, _G256, 256, 4384),
 }
 
 
