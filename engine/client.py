@@ -57,6 +57,7 @@ class AsyncEngine:
         self._death = ""
         self._ended = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
+        self._outbox: list[bytes] = []  # frames of this turn of the event loop
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
@@ -155,6 +156,7 @@ class AsyncEngine:
     async def close(self) -> None:
         """Ends the engine process, by force if it does not go."""
         if self._writer is not None:
+            self._flush()
             self._writer.close()
         loop = asyncio.get_running_loop()
         try:
@@ -167,8 +169,17 @@ class AsyncEngine:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _send(self, message: Any) -> None:
-        assert self._writer is not None
-        self._writer.write(encode(message))
+        """Messages of one turn of the event loop go out together, so that a call's choices meet in the engine: one that
+        came after the first choice's step could not share all of its prompt."""
+        frame = encode(message)
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outbox.append(frame)
+
+    def _flush(self) -> None:
+        frames, self._outbox = self._outbox, []
+        if self._writer is not None and frames and not self._writer.is_closing():
+            self._writer.write(b"".join(frames))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         frames = FrameReader(FromEngine)  # type: ignore[arg-type]
