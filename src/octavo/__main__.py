@@ -1,6 +1,6 @@
 """`python -m octavo` is the `octavo` command."""
 
-from octavo.engine.server.cli import main
+from octavo.engine.server.cli import entry
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    entry()

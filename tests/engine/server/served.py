@@ -14,6 +14,7 @@ from tests.engine.server.fakes import FakeEngine, Script, endless, make_text, pi
 from octavo.engine.model_text import ModelText
 from octavo.engine.server.api import make_app
 from octavo.engine.server.binding import bind_tcp, bind_unix
+from octavo.engine.server.cli import leave
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.logs import setup_logging
 from octavo.engine.server.serving import Lifecycle
@@ -46,4 +47,4 @@ def main(where: str, mode: str, drain_s: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    leave(main(*sys.argv[1:]))

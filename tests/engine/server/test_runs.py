@@ -182,7 +182,7 @@ def impatient() -> Iterator[LiveServer]:
 
 
 def test_silent_stream_is_kept_open_by_comments(impatient: LiveServer) -> None:
-    impatient.engine.script = Script([[TOKEN]], first_delay_s=0.5)
+    impatient.engine.script = Script([[TOKEN]], first_delay_s=1.5)
     sock = send(impatient, messages=ASK, stream=True)
     text = read_stream(sock, b"[DONE]").decode()
     sock.close()
