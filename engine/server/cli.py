@@ -102,16 +102,8 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line; returns the exit code. The process' own command line, after serving, ends the process."""
-    code = _guarded(list(sys.argv[1:] if argv is None else argv))
-    if argv is None and "granian" in sys.modules:
-        from octavo.engine.server.serving import leave
-
-        leave(code)
-    return code
-
-
-def _guarded(words: list[str]) -> int:
+    """Runs one command line; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
     is_debug = "--debug" in words
     try:
         return _run(words)

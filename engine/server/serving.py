@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import EngineDeadError
 from octavo.engine.server.app import App
@@ -34,16 +32,6 @@ if TYPE_CHECKING:
 BACKLOG = 2048
 HEADER_TIMEOUT_MS = 30_000
 _POLL_S = 0.02
-
-
-def leave(code: int) -> NoReturn:
-    """Ends the process without taking the interpreter down: a thread of granian's may still be on its way into it, and
-    aborts the process (exit by signal 6) when it finds it gone. Call it last, when nothing is left to clean up."""
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
 
 
 class HttpServer:

@@ -17,7 +17,7 @@ from octavo.engine.server.binding import bind_tcp, bind_unix
 from octavo.engine.server.cli import leave
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.logs import setup_logging
-from octavo.engine.server.serving import Lifecycle, leave
+from octavo.engine.server.serving import Lifecycle
 from octavo.engine.server.state import ServerState, Settings
 
 
