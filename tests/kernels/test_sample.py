@@ -6,21 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.kv_case import levels, module_of
 
 from octavo.platforms.reference.sample import sample
 from octavo.platforms.types import SampleBatch
-from octavo.platforms.x86.native import Native, load
+from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.sampling import NativeSampler
 
 FIELDS = ("ids", "logprobs", "ranks", "best_ids", "best_logprobs")
-LEVELS = [row.level for row in Native(load()).rows if row.op == "sample"]
+LEVELS = levels("sample")
 
 
 def sampler(level: str, threads: int = 2) -> NativeSampler:
-    probe = Native(load())
-    if level not in probe.runnable_levels():
-        pytest.skip(f"this processor lacks {level}")
-    native = Native(load(), tuple(probe.levels)[: list(probe.levels).index(level) + 1])
+    native = Native(module_of(level))
+    native = Native(module_of(level), tuple(native.levels)[: list(native.levels).index(level) + 1])
     assert native.table["sample"].many == f"sample__{level}"
     return NativeSampler(native, native.module.Team(threads, 100))
 
@@ -123,7 +122,7 @@ def test_plain_greedy_rows_take_the_lowest_of_equal_tokens(level: str) -> None:
 
 
 def test_gumbel_draws_follow_the_softmax() -> None:
-    native = sampler(LEVELS[0])
+    native = sampler("scalar")
     rows = 4000
     logits = np.tile(np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32)), (rows, 1))
     batch = random_batch(np.random.default_rng(1), rows, 4)
