@@ -52,9 +52,12 @@ class Native:
         return choose(self.rows, self.levels, self.available, self.allowed, self.bad_levels)
 
     def runnable_levels(self) -> tuple[str, ...]:
-        """Levels this machine and the user allow, slowest first."""
+        """Levels with kernels that this machine and the user allow, slowest first."""
+        present = {row.level for row in self.rows}
         return tuple(
-            name for name, bits in self.levels.items() if not bits & ~self.allowed and name not in self.bad_levels
+            name
+            for name, bits in self.levels.items()
+            if name in present and not bits & ~self.allowed and name not in self.bad_levels
         )
 
     def describe_levels(self) -> list[dict[str, Any]]:

@@ -91,6 +91,8 @@ def x86_cell(level: str) -> Cell:
     from octavo.platforms.x86.sampling import NativeSampler
 
     platform, how = X86Platform(NUM_THREADS, (level,)), "native"
+    if not any(row.level == level for row in platform.native.rows):
+        return _refused("x86", level, f"no kernel is built for {level}")
     if level not in platform.levels:
         try:
             platform, how = X86Platform(NUM_THREADS, (level,), "octavo._avx_emulated"), "emulated"

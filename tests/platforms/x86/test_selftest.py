@@ -115,7 +115,7 @@ def test_wrong_kernel_is_refused_and_logits_stay_right(
     monkeypatch.setitem(sys.modules, "octavo_faulty", FaultyModule(wrong))
     platform = X86Platform(1, module="octavo_faulty")
     level = wrong.rsplit("__", 1)[1]
-    assert platform.levels[-1] == level
+    assert level in platform.levels
     with caplog.at_level(logging.WARNING, "octavo.platforms"):
         found = logits_of(platform, model)
     expected = logits_of(ReferencePlatform(), model)
