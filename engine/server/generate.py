@@ -19,7 +19,7 @@ from octavo.engine.server.auth import cache_salt
 from octavo.engine.server.http import Headers, Request, bad_request, describe
 from octavo.engine.server.logs import log_fault
 from octavo.engine.server.runs import Choice, Run
-from octavo.engine.server.schema import Body, ignored_fields
+from octavo.engine.server.schema import Body, TokenizeBody, ignored_fields
 from octavo.engine.server.sse import DONE, PING, ChunkWriter, event
 from octavo.engine.server.state import Model, ServerState
 
@@ -37,7 +37,7 @@ def head_of(state: ServerState, request: Request, prefix: str, kind: str) -> dic
     }
 
 
-def extra_headers(body: Body) -> Headers:
+def extra_headers(body: Body | TokenizeBody) -> Headers:
     """Names of harmless fields that were not acted on."""
     ignored = ignored_fields(body)
     return [(b"x-octavo-ignored", ", ".join(ignored).encode())] if ignored else []

@@ -77,7 +77,7 @@ class Prompts:
     ) -> list[int]:
         """Token ids of a conversation."""
         plain = self._plain(messages)
-        num_chars = sum(len(message["content"]) for message in plain)
+        num_chars = sum(_num_chars(message["content"]) for message in plain)
         if continue_final_message and (add_generation_prompt or plain[-1]["role"] != "assistant"):
             raise bad_request(
                 "continue_final_message needs an assistant message at the end and add_generation_prompt=false",
@@ -94,40 +94,41 @@ class Prompts:
             ),
         )
 
-    def _plain(self, messages: list[ChatMessage]) -> list[dict[str, str]]:
+    def _plain(self, messages: list[ChatMessage]) -> list[dict[str, Any]]:
         if not 0 < len(messages) <= self._bounds.max_messages:
             raise bad_request(
                 f"messages has {len(messages)} entries; 1 to {self._bounds.max_messages} work", "messages"
             )
         return [self._message(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
-    def _message(self, message: ChatMessage, at: str) -> dict[str, str]:
+    def _message(self, message: ChatMessage, at: str) -> dict[str, Any]:
+        """What the template sees of a message. What it holds is checked where all messages are
+        (`octavo.engine.text.messages`); here is what the API promises, and the bounds."""
         if message.role not in _ROLES:
             raise bad_request(f"{at}.role is {message.role[:40]!r}; allowed are {', '.join(_ROLES)}", f"{at}.role")
         for name in ("tool_calls", "function_call", "audio"):
             if getattr(message, name):
                 raise bad_request(f"{at}.{name} is not supported; remove it", f"{at}.{name}", "unsupported_parameter")
-        out = {"role": message.role, "content": self._content(message.content, at)}
+        out = {"role": message.role, "content": self._content(message, at)}
         if message.name:
             out["name"] = message.name
         return out
 
-    def _content(self, content: Any, at: str) -> str:
+    def _content(self, message: ChatMessage, at: str) -> str | list[dict[str, Any]]:
+        content, is_assistant = message.content, message.role == "assistant"
+        if message.refusal and (content or not is_assistant):
+            raise bad_request(f"{at}.refusal stands for an assistant's content; send one of the two", f"{at}.refusal")
+        if content is None:
+            if not is_assistant:
+                raise bad_request(f"{at}.content is missing; send text", f"{at}.content", "missing_field")
+            return message.refusal or ""
         if isinstance(content, str):
             return content
-        if content is None:
-            raise bad_request(f"{at}.content is missing; send text", f"{at}.content", "missing_field")
         if len(content) > self._bounds.max_parts:
             raise bad_request(
                 f"{at}.content has {len(content)} parts; at most {self._bounds.max_parts}", f"{at}.content"
             )
-        for i, part in enumerate(content):
-            if part.type != "text" or part.text is None:
-                where = f"{at}.content[{i}]"
-                raise bad_request(
-                    f"{where} is not text; this model takes text parts only", where, "unsupported_content"
-                )
-        return "".join(part.text for part in content)
+        return [{"type": part.type, "text": part.text, "refusal": part.refusal} for part in content]
 
     async def completion(
         self, prompt: str | list[str | int | list[int]], add_special: bool
@@ -155,3 +156,9 @@ class Prompts:
             )
         check_token_ids("prompt", ids, self._info.vocab_size)
         return list(ids)
+
+
+def _num_chars(content: str | list[dict[str, Any]]) -> int:
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(part["text"] or part["refusal"] or "") for part in content)

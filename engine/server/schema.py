@@ -2,7 +2,7 @@
 
 Three kinds of field. Honoured ones reach the prompt or SamplingParams. NEUTRAL ones are known but not served: the values
 listed there ask for nothing and are accepted, any other is a 400. HARMLESS ones cannot change an answer: accepted, not
-acted on, and named in the response header `x-octavo-ignored`.
+acted on, and named in the response header `x-octavo-ignored`. Those inside messages are HARMLESS_IN_MESSAGES.
 Sources: https://platform.openai.com/docs/api-reference (chat, completions, models); vLLM's extra sampling fields.
 """
 
@@ -16,6 +16,7 @@ import msgspec
 from octavo.engine.server.http import HttpError, bad_request
 
 HARMLESS = ("user", "metadata", "safety_identifier", "prompt_cache_key", "store", "service_tier")
+HARMLESS_IN_MESSAGES = ("cache_control", "annotations")
 _OFF: tuple[Any, ...] = (None, False)
 _EMPTY: tuple[Any, ...] = (None, [])
 #: field -> (values that ask for nothing, what to do instead)
@@ -85,10 +86,11 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    """One part of a message's content; `type` other than text is refused by name."""
+    """One part of a message's content; `type` other than text (and an assistant's refusal) is refused by name."""
 
     type: str
     text: str | None = None
+    cache_control: Any = None
     image_url: Any = None
     input_audio: Any = None
     file: Any = None
@@ -96,7 +98,10 @@ class TextPart(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """One turn. Roles: system, developer (system where the template knows no other), user, assistant."""
+    """One turn. Roles: system, developer (system where the template knows no other), user, assistant.
+
+    An assistant's content may be null or missing, as answers that were only a tool call or a refusal have it.
+    """
 
     role: str
     content: str | list[TextPart] | None = None
@@ -106,6 +111,7 @@ class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     function_call: Any = None
     audio: Any = None
     annotations: Any = None
+    cache_control: Any = None
 
 
 class ChatBody(Body, kw_only=True):
@@ -224,6 +230,13 @@ def check_neutral(body: Body) -> None:
             raise bad_request(f"{name}: chunks are never padded; send false", name, "unsupported_parameter")
 
 
-def ignored_fields(body: Body) -> list[str]:
+def ignored_fields(body: Body | TokenizeBody) -> list[str]:
     """Harmless fields that were sent and not acted on."""
-    return [name for name in HARMLESS if getattr(body, name) is not None]
+    names = [name for name in HARMLESS if getattr(body, name, None) is not None]
+    messages = getattr(body, "messages", None) or ()
+    return names + [f"messages.{name}" for name in HARMLESS_IN_MESSAGES if any(_has(m, name) for m in messages)]
+
+
+def _has(message: ChatMessage, name: str) -> bool:
+    parts = message.content if isinstance(message.content, list) else ()
+    return any(getattr(holder, name, None) for holder in (message, *parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from octavo.engine.sampling_params import check_token_ids
+from octavo.engine.server.generate import extra_headers
 from octavo.engine.server.http import Request, Response, bad_request, json_response
 from octavo.engine.server.schema import DetokenizeBody, TokenizeBody, decode
 from octavo.engine.server.state import ServerState
@@ -37,7 +38,8 @@ class TokenEndpoints:
             )
         names = [model.text.tokenizer.token(token) for token in tokens] if body.return_token_strs else None
         limit = model.engine.info.max_model_len
-        return json_response({"count": len(tokens), "max_model_len": limit, "tokens": tokens, "token_strs": names})
+        answer = {"count": len(tokens), "max_model_len": limit, "tokens": tokens, "token_strs": names}
+        return json_response(answer, 200, extra_headers(body))
 
     async def detokenize(self, request: Request) -> Response:
         """{tokens} -> {prompt}."""

@@ -91,8 +91,9 @@ def _content(content: Any, where: str) -> str:
         key = _TEXT_PARTS.get(str(kind))
         text = part.get(key) if key is not None and isinstance(part, Mapping) else None
         if not isinstance(text, str):
+            found = f"has type {kind!r}" if key is None else f"is a {kind} part without {key}"
             raise RequestError(
-                f"{where}[{number}] has type {kind!r}; this model takes parts of type text only",
+                f"{where}[{number}] {found}; this model takes parts of type text only",
                 param=f"{where}[{number}]",
                 code="unsupported_content",
             )

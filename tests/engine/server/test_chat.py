@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.engine.server.conftest import LiveServer
-from tests.engine.server.fakes import Script, piece_ids
+from tests.engine.server.fakes import Script, make_text, piece_ids
 
 from octavo.engine.server.auth import cache_salt
 
@@ -181,12 +181,52 @@ def test_several_tokens_in_one_step_are_one_chunk(post: Post, server: LiveServer
     assert len(chunks) == 3
 
 
+def prompt_of(post: Post, server: LiveServer, messages: list[dict[str, Any]], **extra: Any) -> list[int]:
+    """What the engine was asked to go on from."""
+    answer = post(PATH, messages=messages, **extra)
+    assert answer.status_code == 200, answer.text
+    return server.engine.requests[-1].prompt
+
+
 def test_text_parts_and_developer_role_reach_the_prompt(post: Post, server: LiveServer) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert post(PATH, messages=[{"role": "developer", "content": parts}, *ASK]).status_code == 200
-    given = server.engine.requests[-1].prompt
-    post(PATH, messages=[{"role": "system", "content": "ab"}, *ASK])
-    assert server.engine.requests[-1].prompt == given
+    given = prompt_of(post, server, [{"role": "developer", "content": parts}, *ASK])
+    assert given == prompt_of(post, server, [{"role": "system", "content": "a\nb"}, *ASK])
+    assert given == make_text().encode_chat([{"role": "system", "content": parts}, *ASK]), "as LLM.chat has it"
+
+
+@pytest.mark.parametrize("silent", [{"content": None}, {}, {"content": None, "tool_calls": None}, {"content": []}])
+def test_an_assistant_turn_without_text_is_an_empty_one(post: Post, server: LiveServer, silent: dict[str, Any]) -> None:
+    talk = [*ASK, {"role": "assistant", **silent}, *ASK]
+    assert prompt_of(post, server, talk) == prompt_of(post, server, [*ASK, {"role": "assistant", "content": ""}, *ASK])
+
+
+def test_a_refusal_is_what_the_assistant_said(post: Post, server: LiveServer) -> None:
+    said = prompt_of(post, server, [*ASK, {"role": "assistant", "content": "no"}, *ASK])
+    for turn in ({"content": None, "refusal": "no"}, {"content": [{"type": "refusal", "refusal": "no"}]}):
+        assert prompt_of(post, server, [*ASK, {"role": "assistant", **turn}, *ASK]) == said
+
+
+def test_a_conversation_with_cache_marks_and_names_is_answered_without_them(post: Post, server: LiveServer) -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    turns = [
+        {"role": "system", "content": [{"type": "text", "text": "s", **mark}]},
+        {"role": "user", "content": "hi", "name": "ada", **mark},
+        {"role": "assistant", "content": "yes", "annotations": [], "audio": None, "refusal": None, "tool_calls": []},
+        {"role": "user", "content": "so"},
+    ]
+    plain = [{"role": turn["role"], "content": "s" if n == 0 else turn["content"]} for n, turn in enumerate(turns)]
+    assert prompt_of(post, server, turns) == prompt_of(post, server, plain)
+    assert post(PATH, messages=turns).headers["x-octavo-ignored"] == "messages.cache_control"
+    assert post("/tokenize", messages=turns).headers["x-octavo-ignored"] == "messages.cache_control"
+    cited = [*ASK, {"role": "assistant", "content": "x", "annotations": [{"type": "url_citation"}]}, *ASK]
+    assert post(PATH, messages=cited, user="u").headers["x-octavo-ignored"] == "user, messages.annotations"
+
+
+def test_the_servers_own_answer_can_be_sent_back(post: Post) -> None:
+    message = post(PATH, messages=ASK).json()["choices"][0]["message"]
+    again = post(PATH, messages=[*ASK, message, *ASK])
+    assert again.status_code == 200 and "x-octavo-ignored" not in again.headers
 
 
 def test_final_message_can_be_continued(post: Post, server: LiveServer) -> None:

@@ -24,7 +24,12 @@ def test_null_missing_and_part_contents_become_text() -> None:
 
 
 def test_other_parts_and_shapes_are_refused_by_place() -> None:
-    for content, word in (([{"type": "image_url", "image_url": {}}], "image_url"), (3, "int"), ([5], "int")):
+    for content, word in (
+        ([{"type": "image_url", "image_url": {}}], "image_url"),
+        ([{"type": "text"}], "a text part without text"),
+        (3, "int"),
+        ([5], "int"),
+    ):
         with pytest.raises(RequestError, match=r"messages\[0\].content") as error:
             _one(role="user", content=content)
         assert word in str(error.value)
