@@ -1,7 +1,8 @@
 """The ASGI application: match, authenticate, read, handle, answer. Runs under granian, uvicorn or any ASGI server.
 
 Order, for every request: the path is looked up as sent; the key is checked unless the matched route is public; then 404
-and 405; then the body is read within its bounds; then the handler runs. Watched routes are cancelled when the client goes.
+and 405; then the body is read within its bounds; then the handler runs. Watched routes are cancelled when the client goes;
+one that only ends its sending side is gone too, since the HTTP layer has closed the connection by then (docs/server.md).
 Source of the interface: https://asgi.readthedocs.io/en/latest/specs/www.html.
 """
 

@@ -63,6 +63,23 @@ def test_client_gone_is_request_gone_within_two_steps(server: LiveServer, stream
 
 
 @pytest.mark.parametrize("stream", [True, False])
+def test_client_that_ends_its_sending_side_is_told_and_counts_as_gone(server: LiveServer, stream: bool) -> None:
+    """The documented limit of the HTTP layer: should this fail because an answer comes, mend docs/server.md."""
+    engine = server.engine
+    engine.script = Script([[TOKEN]] * 20, step_s=0.05)
+    sock = send(server, messages=ASK, stream=stream)
+    wait_until(lambda: bool(engine.running))
+    time.sleep(0.12)
+    steps = sum(engine.num_steps.values())
+    sock.shutdown(socket.SHUT_WR)
+    assert b"[DONE]" not in read_stream(sock, b"no end but the connection's", 2.0)
+    assert wait_until(lambda: not engine.running) < 1.0
+    assert sum(engine.num_steps.values()) - steps <= 2
+    assert len(engine.aborted) == 1
+    sock.close()
+
+
+@pytest.mark.parametrize("stream", [True, False])
 def test_client_gone_while_queued_frees_the_place(server: LiveServer, stream: bool) -> None:
     engine = server.engine
     engine.script = Script([[TOKEN]], first_delay_s=30.0)
