@@ -1,4 +1,4 @@
-"""What chat and completions share: building engine requests, running them, usage, and the stream around a Run.
+"""What chat and completions share: one call from body to answer. What differs is in `chat.py` and `completions.py`.
 
 A call's choices get their own engine requests that share seed, prompt and parameters and differ in `choice`. The ids are
 random and internal; nothing a client sends becomes an id or a cache key, `cache_salt` only narrows its own salt.
@@ -7,8 +7,10 @@ random and internal; nothing a client sends becomes an id or a cache key, `cache
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,25 +18,112 @@ from octavo import __version__
 from octavo.engine.messages import AddRequest
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.server.auth import cache_salt
-from octavo.engine.server.http import Headers, Request, bad_request, describe
+from octavo.engine.server.http import Headers, Request, Response, Stream, bad_request, describe, json_response
 from octavo.engine.server.logs import log_fault
+from octavo.engine.server.params import to_sampling
 from octavo.engine.server.runs import Choice, Run
-from octavo.engine.server.schema import Body, TokenizeBody, ignored_fields
+from octavo.engine.server.schema import (
+    Body,
+    ChatBody,
+    CompletionBody,
+    TokenizeBody,
+    check_neutral,
+    decode,
+    ignored_fields,
+)
 from octavo.engine.server.sse import DONE, PING, ChunkWriter, event
 from octavo.engine.server.state import Model, ServerState
 
 FINGERPRINT = f"octavo-{__version__}"
+B = TypeVar("B", ChatBody, CompletionBody)
 
 
-def head_of(state: ServerState, request: Request, prefix: str, kind: str) -> dict[str, Any]:
-    """The fields every chunk and answer begins with."""
-    return {
-        "id": f"{prefix}-{request.id}",
-        "object": kind,
-        "created": int(time.time()),
-        "model": state.settings.served_names[0],
-        "system_fingerprint": FINGERPRINT,
-    }
+class Prompt(NamedTuple):
+    """One prompt of a call: its text as sent (None: it was not sent as one text), its tokens, the field it came from."""
+
+    text: str | None
+    tokens: list[int]
+    param: str
+
+
+class Answer(ABC, Generic[B]):
+    """How the choices of one call are written."""
+
+    def __init__(self, body: B, model: Model, prompts: Sequence[Prompt], num_choices: int) -> None:
+        self.body: B = body
+        self.model, self.prompts, self.num_choices = model, prompts, num_choices
+
+    @abstractmethod
+    def whole(self, choice: Choice) -> dict[str, Any]:
+        """A finished choice of an answer that is not streamed."""
+
+    @abstractmethod
+    def first(self, choice: Choice, writer: ChunkWriter) -> bytes | None:
+        """What opens a choice in a stream; None: not yet."""
+
+    @abstractmethod
+    def piece(self, choice: Choice, writer: ChunkWriter) -> bytes:
+        """What a choice has pending, taken."""
+
+
+class GenerateEndpoint(ABC, Generic[B]):
+    """The handler of one endpoint."""
+
+    body_type: type[B]
+    answer_type: type[Answer[B]]
+    id_prefix: ClassVar[str]
+    object_name: ClassVar[str]
+    chunk_name: ClassVar[str]
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    @abstractmethod
+    async def prompts(self, body: B, model: Model) -> list[Prompt]:
+        """The call's prompts, at least one."""
+
+    async def __call__(self, request: Request) -> Response | Stream:
+        """Answers one call."""
+        state = self._state
+        body = decode(self.body_type, request.body)
+        check_neutral(body)
+        model = state.model()
+        state.check_name(body.model)
+        if body.stream and body.prompt_logprobs is not None:
+            raise bad_request("prompt_logprobs cannot be streamed; send stream=false", "prompt_logprobs")
+        params = to_sampling(body, model.engine.info, model.text, state.settings.bounds)
+        async with AsyncExitStack() as stack:
+            stack.enter_context(state.admitted(params.n))
+            prompts = await self.prompts(body, model)
+            for prompt in prompts:
+                model.prompts.check_tokens(prompt.tokens, params.max_tokens, prompt.param)
+            stack.enter_context(state.admitted(params.n * (len(prompts) - 1)))
+            requests = build_requests(state, request, body, params, [prompt.tokens for prompt in prompts])
+            is_stream = bool(body.stream)
+            run = Run(model.engine, model.text, state.metrics, state.settings.streams, requests, is_stream=is_stream)
+            stack.push_async_callback(run.close)
+            run.start()
+            await run.started()
+            answer = self.answer_type(body, model, prompts, params.n)
+            if is_stream:
+                chunks = stream_chunks(request, run, answer, self._head(request, self.chunk_name))
+                return Stream(chunks, stack.pop_all().aclose, headers=extra_headers(body))
+            await run.finished()
+            choices = [answer.whole(choice) for choice in run.choices]
+            head = self._head(request, self.object_name)
+            return json_response(
+                {**head, "choices": choices, "usage": usage_of(run, request)}, 200, extra_headers(body)
+            )
+
+    def _head(self, request: Request, object_name: str) -> dict[str, Any]:
+        """The fields every chunk and answer begins with."""
+        return {
+            "id": f"{self.id_prefix}-{request.id}",
+            "object": object_name,
+            "created": int(time.time()),
+            "model": self._state.settings.served_names[0],
+            "system_fingerprint": FINGERPRINT,
+        }
 
 
 def extra_headers(body: Body | TokenizeBody) -> Headers:
@@ -71,11 +160,6 @@ def build_requests(
     ]
 
 
-def open_run(state: ServerState, model: Model, requests: Sequence[AddRequest], is_stream: bool) -> Run:
-    """The Run of a call, not yet started."""
-    return Run(model.engine, model.text, state.metrics, state.settings.streams, requests, is_stream=is_stream)
-
-
 def usage_of(run: Run, request: Request) -> dict[str, Any]:
     """OpenAI's usage object: a prompt counts once whatever `n` is; `cached_tokens` were read from the prefix cache."""
     firsts = [choice for choice in run.choices if choice.request.choice == 0]
@@ -90,28 +174,25 @@ def usage_of(run: Run, request: Request) -> dict[str, Any]:
 
 
 async def stream_chunks(
-    request: Request,
-    run: Run,
-    writer: ChunkWriter,
-    first: Callable[[Choice], bytes | None],
-    piece: Callable[[Choice], bytes],
-    *,
-    has_usage: bool,
+    request: Request, run: Run, answer: Answer[B], head: dict[str, Any]
 ) -> AsyncGenerator[bytes, None]:
-    """The stream of a started Run. `first` opens a choice (None: not yet), `piece` writes what it has pending.
+    """The stream of a started Run. `head`: the fields all chunks share.
 
     An error in mid-stream becomes an error event, after which the stream ends without [DONE].
     """
+    options = answer.body.stream_options
+    has_usage = bool(options and options.include_usage)
+    writer = ChunkWriter(head, is_chat=isinstance(answer.body, ChatBody), has_usage=has_usage)
     opened: set[int] = set()
     try:
         async for changed in with_first(run):
             out = []
             for choice in changed:
-                if choice.index not in opened and (lead := first(choice)) is not None:
+                if choice.index not in opened and (lead := answer.first(choice, writer)) is not None:
                     opened.add(choice.index)
                     out.append(lead)
                 if choice.pending_text or choice.pending_infos:
-                    out.append(piece(choice))
+                    out.append(answer.piece(choice, writer))
                 if choice.is_done and not choice.is_finish_taken:
                     choice.is_finish_taken = True
                     out.append(writer.finish(choice.index, choice.finish_reason))
