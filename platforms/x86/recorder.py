@@ -292,7 +292,9 @@ class Recorder:
         )
 
     def _new(self, width: int, rows: Rows, element_bytes: int = 4) -> Symbol:
-        stride = -(-width * element_bytes // 64) * 64 // element_bytes
+        lines = -(-width * element_bytes // 64)
+        lines += lines > 8 and lines % 2 == 0  # rows a power of two apart would share one set of the cache
+        stride = lines * 64 // element_bytes
         self._row_bytes.append(stride * element_bytes)
         self._rows.append(rows)
         return Symbol(len(self._row_bytes) - 1, width, stride, rows)
