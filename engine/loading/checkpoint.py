@@ -15,12 +15,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeAlias
 
 from octavo.engine.errors import FormatError, ModelError
 from octavo.engine.loading.digest import StatKey, files_digest
 from octavo.engine.loading.gguf import GGUFFile
-from octavo.engine.loading.mapped import Bytes, TensorInfo
+from octavo.engine.loading.mapped import Bytes, TensorInfo, WeightsFile
 from octavo.engine.loading.safetensors import (
     INDEX_NAME,
     PICKLE_SUFFIXES,
@@ -28,8 +27,6 @@ from octavo.engine.loading.safetensors import (
     open_shards,
     refuse_pickle,
 )
-
-WeightsFile: TypeAlias = GGUFFile | SafetensorsFile
 
 _SPLIT = re.compile(r"^(?P<stem>.+)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf$")
 _MAX_SHOWN = 8

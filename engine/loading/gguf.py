@@ -12,14 +12,13 @@ Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Offsets and s
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import Any
 
 import numpy as np
 
 from octavo.engine.errors import FormatError
-from octavo.engine.loading.mapped import Bytes, MappedFile, TensorInfo, check_no_overlap
+from octavo.engine.loading.mapped import MappedFile, TensorInfo, WeightsFile, check_no_overlap
 from octavo.engine.loading.string_array import scan_strings
 from octavo.quant.formats import BY_GGUF_TYPE
 
@@ -58,8 +57,8 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
-class GGUFFile:
-    """An open GGUF file: `metadata` (key -> value), `tensors` (name -> TensorInfo), `data(name)`.
+class GGUFFile(WeightsFile):
+    """A GGUF file. `metadata` maps keys to values.
 
     Values are int, float, bool, str, numpy arrays (bool arrays are bool), StringArray, or lists (nested arrays).
     """
@@ -67,33 +66,13 @@ class GGUFFile:
     kind = "gguf"
 
     def __init__(self, file: MappedFile) -> None:
-        self.file = file
-        self.path = file.path
+        super().__init__(file)
         header = _Header(file)
         self.version: int = header.version
         self.metadata: dict[str, Any] = header.read_keys()
         self.alignment: int = header.alignment(self.metadata)
-        self.tensors: dict[str, TensorInfo] = header.read_tensors(self.alignment)
+        self.tensors = header.read_tensors(self.alignment)
         self.data_offset: int = header.data_offset
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> GGUFFile:
-        """Map `path` and read its header. ModelError if it cannot be opened, FormatError if it is not sound."""
-        file = MappedFile(path)
-        try:
-            return cls(file)
-        except BaseException:
-            file.close()
-            raise
-
-    def data(self, name: str) -> Bytes:
-        """The stored bytes of tensor `name`: read-only uint8 [num_bytes] in the map."""
-        info = self.tensors[name]
-        return self.file.view[info.offset : info.offset + info.num_bytes]
-
-    def close(self) -> None:
-        """Let go of the file; views already handed out stay valid."""
-        self.file.close()
 
 
 class _Header:

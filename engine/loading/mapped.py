@@ -1,4 +1,4 @@
-"""A read-only file map and the description of one tensor inside it; both checkpoint formats build on these.
+"""A read-only file map, the description of one tensor inside it, and a weights file: both checkpoint formats build on these.
 
 Invariants: the map is never written; views handed out are read-only `uint8`; offsets and sizes are bytes from the file
 start. `close` lets go of the map; memory is unmapped when the last view dies, so a view can never dangle. A file that
@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from octavo.engine.errors import FormatError, ModelError
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+_File = TypeVar("_File", bound="WeightsFile")
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,36 @@ class MappedFile:
         if mapped is not None:
             with contextlib.suppress(BufferError):  # a view is still held: the map goes with it
                 mapped.close()
+
+
+class WeightsFile:
+    """An open checkpoint file: `tensors` (name -> TensorInfo), `data(name)`. A format reads its header when made."""
+
+    kind: ClassVar[str]
+    tensors: dict[str, TensorInfo]
+
+    def __init__(self, file: MappedFile) -> None:
+        self.file = file
+        self.path = file.path
+
+    @classmethod
+    def open(cls: type[_File], path: str | os.PathLike[str]) -> _File:
+        """Map `path` and read its header. ModelError if it cannot be opened, FormatError if it is not sound."""
+        file = MappedFile(path)
+        try:
+            return cls(file)
+        except BaseException:
+            file.close()
+            raise
+
+    def data(self, name: str) -> Bytes:
+        """The stored bytes of tensor `name`: read-only uint8 [num_bytes] in the map."""
+        info = self.tensors[name]
+        return self.file.view[info.offset : info.offset + info.num_bytes]
+
+    def close(self) -> None:
+        """Let go of the file; views already handed out stay valid."""
+        self.file.close()
 
 
 def check_no_overlap(tensors: Iterable[TensorInfo]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from octavo.engine.errors import FormatError, ModelError
-from octavo.engine.loading.mapped import Bytes, MappedFile, TensorInfo, check_no_overlap
+from octavo.engine.loading.mapped import MappedFile, TensorInfo, WeightsFile, check_no_overlap
 from octavo.quant.formats import BY_SAFETENSORS_DTYPE
 
 MAX_HEADER_BYTES = 100_000_000
@@ -39,36 +39,21 @@ class _Index(msgspec.Struct):
 _INDEX_DECODER = msgspec.json.Decoder(_Index)
 
 
-class SafetensorsFile:
-    """An open safetensors file: `tensors` (name -> TensorInfo), `data(name)`, `metadata` (str -> str)."""
+class SafetensorsFile(WeightsFile):
+    """A safetensors file. `metadata` maps str to str."""
 
     kind = "safetensors"
 
     def __init__(self, file: MappedFile) -> None:
-        self.file = file
-        self.path = file.path
+        super().__init__(file)
         self.metadata: dict[str, str] = {}
         self.tensors = self._read_header()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SafetensorsFile:
-        """Map `path` and read its header. ModelError if it cannot be opened or is pickled, FormatError if unsound."""
+        """Like `WeightsFile.open`; a pickled file is refused unopened."""
         refuse_pickle(path)
-        file = MappedFile(path)
-        try:
-            return cls(file)
-        except BaseException:
-            file.close()
-            raise
-
-    def data(self, name: str) -> Bytes:
-        """The stored bytes of tensor `name`: read-only uint8 [num_bytes] in the map."""
-        info = self.tensors[name]
-        return self.file.view[info.offset : info.offset + info.num_bytes]
-
-    def close(self) -> None:
-        """Let go of the file; views already handed out stay valid."""
-        self.file.close()
+        return super().open(path)
 
     def _read_header(self) -> dict[str, TensorInfo]:
         size = self.file.size
