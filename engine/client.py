@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from octavo.engine.config import EngineConfig
-from octavo.engine.errors import EngineDeadError, OverloadedError, RequestError, TooLargeError
+from octavo.engine.errors import EngineDeadError, OverloadedError, RequestError, ShuttingDownError, TooLargeError
 from octavo.engine.frames import FrameReader, encode
 from octavo.engine.messages import (
     PROTOCOL_VERSION,
@@ -144,7 +144,8 @@ class AsyncEngine:
         return await asyncio.wait_for(future, STATS_DEADLINE_S)
 
     async def drain(self, deadline_s: float) -> None:
-        """Takes nothing new, finishes what runs; returns when the engine has ended."""
+        """Takes nothing new, finishes what runs; returns when the engine has ended. What is not finished within
+        `deadline_s` ends with the reason "abort"."""
         if self.is_alive:
             self._send(DrainRequest(deadline_s))
             try:
@@ -236,7 +237,8 @@ class AsyncEngine:
 
 
 def _error(message: Rejected) -> RequestError:
-    if message.status == OverloadedError.status:
-        return OverloadedError(message.message, retry_after_s=message.retry_after_s, code=message.code)
+    for later in (OverloadedError, ShuttingDownError):
+        if message.status == later.status:
+            return later(message.message, retry_after_s=message.retry_after_s, code=message.code)
     kind = TooLargeError if message.code == "context_length_exceeded" else RequestError
     return kind(message.message, param=message.param, code=message.code)

@@ -3,7 +3,7 @@
 `EngineCore` is what the in-process `LLM` and the engine process both drive:
 
     core.add(AddRequest) -> None | RequestError          core.step() -> [RequestOutput]
-    core.abort(id), core.finish(id, choice)              core.has_work, core.stats()
+    core.abort(id), core.finish(id, choice)              core.has_work, core.stats(), core.abort_all(reason)
 
 A failing step ends the requests of that step with an error and leaves the engine running if the scheduler is whole.
 """
@@ -80,6 +80,12 @@ class EngineCore:
         """Frees everything of a request now; False when it is not here (any more)."""
         self._forget(request_id)
         return self.scheduler.abort(request_id)
+
+    def abort_all(self, reason: str) -> list[RequestOutput]:
+        """Frees everything of every request; an output for each choice that had not finished, with `reason` as its error."""
+        self._prompt_scores.clear()
+        ended = self.scheduler.abort_all()
+        return [RequestOutput(r.request_id, [], "abort", error=reason, choice=r.choice, code="aborted") for r in ended]
 
     def finish(self, request_id: str, choice: int | None = None) -> bool:
         """Ends one choice (None: all) whose text is complete; False when it has already ended."""

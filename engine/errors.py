@@ -6,6 +6,7 @@ One line each: what was asked for, what was found, what is allowed, what to do. 
     ├── RequestError      the caller's request is wrong: HTTP 4xx; carries `param` and `code`
     │   ├── TooLargeError     it can never fit (context length, KV pool): 400
     │   └── OverloadedError   it could run later: 429 with `retry_after_s`
+    │       └── ShuttingDownError     it could run elsewhere: 503; this server or engine is ending
     ├── ModelError        a model folder, file, tensor or tokenizer cannot be used
     │   └── FormatError       a file breaks its own format: carries `field` and byte `offset`
     ├── PlatformError     no kernel, a refused level, a failed self-test
@@ -46,6 +47,15 @@ class OverloadedError(RequestError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0, code: str = "overloaded") -> None:
         super().__init__(message, code=code)
         self.retry_after_s = retry_after_s
+
+
+class ShuttingDownError(OverloadedError):
+    """The request could run, but not here any more: the server, or its engine, is ending."""
+
+    status = 503
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, code: str = "shutting_down") -> None:
+        super().__init__(message, retry_after_s=retry_after_s, code=code)
 
 
 class ModelError(OctavoError):

@@ -53,7 +53,7 @@ class StatsRequest(Message, frozen=True):
 
 
 class DrainRequest(Message, frozen=True):
-    """Take no new requests, finish the running ones within `deadline_s`, then exit."""
+    """Take no new requests, finish the running ones within `deadline_s`, abort the rest, then exit."""
 
     deadline_s: float
 

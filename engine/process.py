@@ -22,7 +22,7 @@ from collections.abc import Iterable
 import msgspec
 
 from octavo.engine.config import EngineConfig, read_environment
-from octavo.engine.errors import OctavoError, OverloadedError, RequestError
+from octavo.engine.errors import OctavoError, RequestError, ShuttingDownError
 from octavo.engine.frames import FrameReader, FrameWriter
 from octavo.engine.messages import (
     PROTOCOL_VERSION,
@@ -76,6 +76,7 @@ class EngineProcess:
             if self.core.has_work:
                 self.send_outputs(self.core.step())
             if self.drain_until is not None and (not self.core.has_work or time.monotonic() > self.drain_until):
+                self.send_outputs(self.core.abort_all("the engine shut down before this answer was finished"))
                 break
         if self.is_open:
             self.writer.finish(LAST_WORDS_S)
@@ -146,7 +147,7 @@ class EngineProcess:
         """Queues a request or says why not."""
         try:
             if self.drain_until is not None:
-                raise OverloadedError("the engine is shutting down; ask another one", code="shutting_down")
+                raise ShuttingDownError("the engine is shutting down; ask another one")
             self.core.add(message)
         except RequestError as error:
             retry = getattr(error, "retry_after_s", 0.0)

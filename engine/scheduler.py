@@ -182,6 +182,13 @@ class Scheduler:
                 self._end(choice, "abort")
         return True
 
+    def abort_all(self) -> list[Request]:
+        """`abort` of every request; the choices that had not finished, in order of arrival."""
+        ended = [r for choices in self._requests.values() for r in choices if r.status is not Status.FINISHED]
+        for request_id in list(self._requests):
+            self.abort(request_id)
+        return ended
+
     # -- for the loop --------------------------------------------------------------------------------------------------
 
     def finish(self, request_id: str, reason: FinishReason, choice: int | None = None) -> bool:

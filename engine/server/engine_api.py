@@ -43,7 +43,8 @@ class Engine(Protocol):
         ...
 
     async def drain(self, deadline_s: float) -> None:
-        """Takes nothing new, finishes what runs, returns when all is finished or after `deadline_s`."""
+        """Takes nothing new, finishes what runs, returns when all is finished or after `deadline_s`; what is not finished
+        then ends with the reason "abort"."""
         ...
 
     async def close(self) -> None:

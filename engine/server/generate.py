@@ -101,6 +101,7 @@ class GenerateEndpoint(ABC, Generic[B]):
             requests = build_requests(state, request, body, params, [prompt.tokens for prompt in prompts])
             is_stream = bool(body.stream)
             run = Run(model.engine, model.text, state.metrics, state.settings.streams, requests, is_stream=is_stream)
+            stack.enter_context(state.running(run))
             stack.push_async_callback(run.close)
             run.start()
             await run.started()

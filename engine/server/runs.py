@@ -198,7 +198,7 @@ class Run:
         if out.finish_reason == "error":
             raise HttpError(500, f"the engine failed this request: {out.error}", code="engine_error")
         if out.finish_reason == "abort":
-            raise unavailable("the request was ended by the server; try again", "aborted")
+            raise unavailable(f"{out.error or 'the request was ended by the server'}; try again", "aborted")
         num_chars = choice.feed(out)
         self._time_tokens(choice, choice.num_tokens - before, now)
         if self._is_stream:
@@ -241,6 +241,10 @@ class Run:
             self._fail(HttpError(408, "the client reads too slowly", code="slow_client"))
             if self._owner is not None:
                 self._owner.cancel()
+
+    def end(self, error: OctavoError) -> None:
+        """Ends the call from outside: its client gets what is there and then this error."""
+        self._fail(error)
 
     def _fail(self, error: OctavoError) -> None:
         if self.error is None:

@@ -3,8 +3,8 @@
 granian (HTTP in Rust) is embedded in this process' event loop and speaks ASGI: that interface has a bounded queue per
 response, so a slow client holds its handler back, where its RSGI interface would buffer without end (both were tried). The
 socket is bound here, first, so that a taken port is found before a model is loaded and two servers cannot share one.
-SIGTERM or SIGINT drains: `/ready` and new work answer 503, running answers finish within `drain_s`, exit 0. A second
-signal ends at once, exit 1. Times in seconds.
+SIGTERM or SIGINT drains: `/ready` and new work answer 503, running answers finish within `drain_s` or end with an error that
+says so, exit 0. A second signal ends at once, exit 1. Times in seconds.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 BACKLOG = 2048
 HEADER_TIMEOUT_MS = 30_000
 _POLL_S = 0.02
+_FAREWELL_S = 1.0  # clients are told, and the engine outlives the drain: its deadline is kept here
 
 
 class HttpServer:
@@ -135,11 +136,11 @@ class Lifecycle:
             await self._http.stop()
 
     async def _drain(self, engine: Engine) -> int:
-        """Lets running answers finish; whatever is left then gets an error as the engine closes."""
+        """Lets running answers finish; whatever is left then is told that the server is shutting down."""
         state = self._state
         state.is_draining = True
         LOG.info("draining: %d answers in the making, at most %g s", state.num_running, self._drain_s)
-        told = asyncio.ensure_future(engine.drain(self._drain_s))
+        told = asyncio.ensure_future(engine.drain(self._drain_s + _FAREWELL_S))
         deadline = time.monotonic() + self._drain_s
         while state.num_running and time.monotonic() < deadline and not self._hurried.is_set():
             await asyncio.sleep(_POLL_S)
@@ -149,8 +150,8 @@ class Lifecycle:
         if state.num_running:
             state.metrics.aborts["shutdown"] += state.num_running
             LOG.warning("ending %d answers that did not finish in time", state.num_running)
-            await engine.close()
-            until = time.monotonic() + 1.0
+            state.end_runs()
+            until = time.monotonic() + _FAREWELL_S
             while state.num_running and time.monotonic() < until:
                 await asyncio.sleep(_POLL_S)
         return 1 if self._hurried.is_set() else 0

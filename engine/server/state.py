@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from octavo.engine.errors import EngineDeadError, OverloadedError
+from octavo.engine.errors import EngineDeadError, OverloadedError, ShuttingDownError
 from octavo.engine.server.bounds import Bounds, StreamLimits
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.http import HttpError, unavailable
@@ -21,6 +21,7 @@ from octavo.engine.server.prompts import Prompts
 
 if TYPE_CHECKING:
     from octavo.engine.model_text import ModelText
+    from octavo.engine.server.runs import Run
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class ServerState:
         self.is_warm = False  # a real one-token pass has come through
         self.num_running = 0
         self._model: Model | None = None
+        self._runs: set[Run] = set()
 
     def attach(self, engine: Engine, text: ModelText) -> None:
         """The model is there."""
@@ -71,7 +73,7 @@ class ServerState:
     def model(self) -> Model:
         """The model, or the error that says why it takes nothing now."""
         if self.is_draining:
-            raise unavailable("the server is shutting down; ask another one", "shutting_down")
+            raise ShuttingDownError("the server is shutting down; ask another one")
         if self._model is None:
             raise unavailable("the model is still loading; try again in a moment", "loading")
         if not self._model.engine.is_alive:
@@ -100,3 +102,18 @@ class ServerState:
             yield
         finally:
             self.num_running -= num_choices
+
+    @contextmanager
+    def running(self, run: Run) -> Iterator[None]:
+        """Knows of a call while it runs. Raises what `model` does: the prompt may have taken long."""
+        self.model()
+        self._runs.add(run)
+        try:
+            yield
+        finally:
+            self._runs.discard(run)
+
+    def end_runs(self) -> None:
+        """Ends every call that runs: its client is told that the server is shutting down."""
+        for run in self._runs:
+            run.end(ShuttingDownError("the server is shutting down and this answer was not finished; ask another one"))

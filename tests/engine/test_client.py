@@ -17,7 +17,7 @@ from tests.golden import tiny
 
 from octavo.engine.client import AsyncEngine
 from octavo.engine.config import EngineConfig
-from octavo.engine.errors import EngineDeadError, RequestError, TooLargeError
+from octavo.engine.errors import EngineDeadError, RequestError, ShuttingDownError, TooLargeError
 from octavo.engine.messages import AddRequest, RequestOutput
 from octavo.engine.sampling_params import SamplingParams
 
@@ -135,11 +135,22 @@ def test_draining_finishes_what_runs_and_takes_nothing_new(model: Path) -> None:
         await asyncio.sleep(0.02)
         draining = asyncio.create_task(engine.drain(20))
         await asyncio.sleep(0)
-        with pytest.raises((RequestError, EngineDeadError)):
+        with pytest.raises((ShuttingDownError, EngineDeadError)):
             await collect(engine.submit(request("new")))
         assert len((await running)[0]) == 60
         await draining
         assert not engine.is_alive
+
+    with_engine(model, body)
+
+
+def test_draining_ends_what_takes_longer_as_aborted(model: Path) -> None:
+    async def body(engine: AsyncEngine) -> None:
+        running = [asyncio.create_task(collect(engine.submit(request(f"r{i}", max_tokens=245)))) for i in range(40)]
+        await asyncio.sleep(0.02)
+        await engine.drain(0.01)
+        ended = [await one for one in running]
+        assert {reason for _, reason in ended} <= {"length", "abort"} and ended[-1] == ([], "abort")
 
     with_engine(model, body)
 

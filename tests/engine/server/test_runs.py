@@ -13,7 +13,7 @@ import pytest
 from tests.engine.server.conftest import LiveServer, wait_until
 from tests.engine.server.fakes import Script, endless, piece_ids
 
-from octavo.engine.errors import OverloadedError, RequestError, TooLargeError
+from octavo.engine.errors import OverloadedError, RequestError, ShuttingDownError, TooLargeError
 from octavo.engine.server.bounds import Bounds, StreamLimits
 from octavo.engine.server.state import Settings
 
@@ -144,6 +144,7 @@ def test_dead_engine_ends_every_stream_with_an_error(server: LiveServer, post: P
     ("error", "status", "retry"),
     [
         (OverloadedError("too many requests wait", retry_after_s=2.5), 429, "3"),
+        (ShuttingDownError("ask another one"), 503, "1"),
         (TooLargeError("the pool has 4 blocks, the prompt needs 7"), 400, None),
         (RequestError("no", param="seed"), 400, None),
     ],
@@ -173,6 +174,23 @@ def test_fault_of_our_own_ends_the_call_with_a_500(server: LiveServer, post: Pos
     answer = post(PATH, messages=ASK)
     assert answer.status_code == 500
     assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_drain_that_begins_while_a_prompt_is_made_is_a_503(
+    server: LiveServer, post: Post, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = server.state.model().text
+    encode = text.encode_chat
+
+    def slow(*args: Any, **kwargs: Any) -> list[int]:
+        server.state.is_draining = True
+        return encode(*args, **kwargs)
+
+    monkeypatch.setattr(text, "encode_chat", slow)
+    answer = post(PATH, messages=ASK, stream=stream)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
+    assert server.engine.requests == [] and server.state.num_running == 0
 
 
 def test_full_server_is_a_429_with_retry_after(server: LiveServer, post: Post) -> None:

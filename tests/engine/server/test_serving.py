@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -91,17 +92,25 @@ def test_drain_finishes_what_runs_and_refuses_what_is_new(start: list[Served], t
     assert served.exit_code() == 0
 
 
-def test_drain_that_takes_too_long_ends_with_an_error_event(start: list[Served], tmp_path: Path) -> None:
+def test_drain_that_takes_too_long_tells_every_client_that_the_server_shuts_down(
+    start: list[Served], tmp_path: Path
+) -> None:
     served = Served(tmp_path, "endless", 0.3)
     start.append(served)
     served.wait_ready()
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(served.client.post, PATH, json={**BODY, "stream": True})
+    with ThreadPoolExecutor(2) as pool:
+        stream = pool.submit(served.client.post, PATH, json={**BODY, "stream": True})
+        whole = pool.submit(served.client.post, PATH, json=BODY)
         time.sleep(0.3)
         served.process.send_signal(signal.SIGTERM)
-        text = running.result(5).text
-    assert '"error"' in text
-    assert "[DONE]" not in text
+        *_, event, end = stream.result(5).text.split("\n\n")
+        refused = whole.result(5)
+    assert end == "" and event.startswith("data: ")
+    assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+    assert json.loads(event[6:]) == refused.json()
+    error = refused.json()["error"]
+    assert (error["type"], error["code"]) == ("server_error", "shutting_down")
+    assert "the server is shutting down" in error["message"]
     assert served.exit_code() == 0
 
 
@@ -110,13 +119,14 @@ def test_second_signal_ends_at_once(start: list[Served], tmp_path: Path) -> None
     start.append(served)
     served.wait_ready()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(served.client.post, PATH, json=BODY)
+        running = pool.submit(served.client.post, PATH, json=BODY)
         time.sleep(0.3)
         served.process.send_signal(signal.SIGINT)
         time.sleep(0.2)
         assert served.process.poll() is None
         served.process.send_signal(signal.SIGINT)
         assert served.exit_code(3) == 1
+        assert running.result(5).json()["error"]["code"] == "shutting_down"
 
 
 def test_server_is_alive_but_not_ready_while_the_model_loads(start: list[Served], tmp_path: Path) -> None:
