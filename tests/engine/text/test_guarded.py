@@ -17,7 +17,7 @@ from tests.engine.text.vocabularies import (
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Rust
 
-from octavo.engine.text.guarded import GuardedEncoder
+from octavo.engine.text.guarded import GuardedEncoder, _Spellings
 from octavo.engine.text.spans import Span, Trust, spans_text
 from octavo.engine.text.tokenizer import Tokenizer
 
@@ -160,3 +160,20 @@ def test_control_id_reached_through_the_vocabulary_itself_is_broken_up() -> None
     rust.add_special_tokens([AddedToken("<end>", special=True)])
     guard = GuardedEncoder(rust, [10])
     assert guard.encode([("x <end>", Trust.USER)]) == [11, *(vocab[c] for c in "<end>")]
+
+
+def test_nested_prefixed_and_single_word_spellings_are_found_as_the_library_finds_them() -> None:
+    # What the guard counts in a template's text must be what the library makes tokens of, or honest prompts go the slow way.
+    contents = ["<a>", "<a><b>", "<", "[x]", "word", "wor", "a-", "\n\n", "]", "^z", "é<", "lo", "e"]
+    rust = Rust(models.BPE(vocab={}, merges=[]))
+    rust.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in contents])
+    rust.add_special_tokens([AddedToken("lone", special=True, normalized=False, single_word=True)])
+    ids = {text: rust.token_to_id(text) for text in [*contents, "lone"]}
+    spellings = _Spellings(rust.get_added_tokens_decoder())
+    numbers = Numbers(3)
+    for _ in range(3000):
+        alphabet = [*contents, "lone", "lon", " ", "_", "e", "<a", "w", "é", "2"]
+        text = "".join(numbers.choice(alphabet) for _ in range(numbers.below(9)))
+        found = list(spellings.find(text))
+        assert [token for _, _, token in found] == rust.encode(text).ids, text
+        assert all(ids[text[start:end]] == token for start, end, token in found)
