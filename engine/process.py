@@ -2,16 +2,14 @@
 
 First frame in: the configuration as JSON text. Then it loads, proves one token, says Ready and loops: take what came in,
 step if there is work, send the step's outputs; sleep on the socket otherwise. It ends when the socket ends (the parent is
-gone), when told to drain, or with Fatal when it cannot go on. The kernel also kills it when the parent dies.
+gone), when told to drain, or with Fatal when it cannot go on. A thread ends it with the parent even in mid-step (parent.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import math
-import os
 import select
 import signal
 import socket
@@ -40,9 +38,9 @@ from octavo.engine.messages import (
     StepOutputs,
     ToEngine,
 )
+from octavo.engine.parent import end_with_parent
 
 log = logging.getLogger("octavo.engine")
-PR_SET_PDEATHSIG = 1
 LAST_WORDS_S = 5.0  # for what is still unsent when the engine ends
 
 
@@ -154,20 +152,11 @@ class EngineProcess:
             self.writer.send(Rejected(message.request_id, error.status, str(error), error.param, error.code, retry))
 
 
-def die_with_parent(parent: int) -> None:
-    """Asks the kernel to kill this process when its parent dies; ends at once if that has already happened."""
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):
-        log.debug("no parent-death signal on this system; the closed socket ends the engine instead")
-    if os.getppid() != parent:
-        raise SystemExit("the parent is gone")
-
-
 def main(argv: list[str]) -> int:
     """Entry point; arguments: file descriptor of the socket, parent's process id."""
     sock = socket.socket(fileno=int(argv[0]))
-    die_with_parent(int(argv[1]))
+    sock.set_inheritable(False)
+    end_with_parent(int(argv[1]), sock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent decides, and drains first
     level = read_environment().log.upper()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from octavo.engine.config import EngineConfig
 from octavo.engine.errors import EngineDeadError, RequestError, ShuttingDownError, TooLargeError
 from octavo.engine.messages import AddRequest, RequestOutput
 from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.spawn import spawn
 
 
 @pytest.fixture(scope="module")
@@ -155,30 +158,62 @@ def test_draining_ends_what_takes_longer_as_aborted(model: Path) -> None:
     with_engine(model, body)
 
 
-def test_the_engine_dies_with_its_parent(model: Path) -> None:
-    script = (
-        "import asyncio, sys\n"
-        "from octavo.engine.client import AsyncEngine\n"
-        "from octavo.engine.config import EngineConfig\n"
-        "async def main():\n"
-        "    engine = await AsyncEngine.start(EngineConfig(sys.argv[1], kv_bytes=4 << 20, num_threads=1))\n"
-        "    print(engine.pid, flush=True)\n"
-        "    await asyncio.sleep(60)\n"
-        "asyncio.run(main())\n"
-    )
+PARENT = """
+import asyncio, os, sys, time
+from octavo.engine.client import AsyncEngine
+from octavo.engine.config import EngineConfig
+async def main():
+    engine = await AsyncEngine.start(EngineConfig(sys.argv[1], kv_bytes=4 << 20, num_threads=1))
+    sibling = os.fork() if sys.argv[2] == "forks" else 0
+    if sys.argv[2] == "forks" and not sibling:
+        time.sleep(60)  # holds a copy of the socket to the engine
+    print(engine.pid, sibling, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "forks"])
+def test_the_engine_dies_with_its_parent(model: Path, how: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(model)], stdout=subprocess.PIPE, env=environment, text=True
+        [sys.executable, "-c", PARENT, str(model), how], stdout=subprocess.PIPE, env=environment, text=True
     )
     assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
+    pid, sibling = map(int, parent.stdout.readline().split())
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    end = time.monotonic() + 3
-    while time.monotonic() < end and _is_running(pid):
-        time.sleep(0.02)
-    assert not _is_running(pid)
+    try:
+        end = time.monotonic() + 3
+        while time.monotonic() < end and _is_running(pid):
+            time.sleep(0.02)
+        assert not _is_running(pid)
+    finally:
+        if sibling:
+            os.kill(sibling, signal.SIGKILL)
+
+
+def test_an_engine_outlives_the_thread_that_started_it(model: Path) -> None:
+    started: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
+
+    def start() -> None:
+        started.append(spawn(config(model)))
+        started[0][1].recv(1, socket.MSG_PEEK)  # the engine has said that it is ready
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join(60)
+    time.sleep(0.1)
+
+    async def main() -> None:
+        engine = await AsyncEngine.attach(*started[0], deadline_s=60)
+        try:
+            assert len((await collect(engine.submit(request("a"))))[0]) == 8
+        finally:
+            await engine.close()
+
+    asyncio.run(asyncio.wait_for(main(), 90))
 
 
 def _is_running(pid: int) -> bool:
