@@ -5,14 +5,18 @@ Sizes are capped before anything is allocated; a frame that breaks the rules end
 
 from __future__ import annotations
 
+import math
+import select
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import msgspec
 
 from octavo.engine.messages import MAX_FRAME_BYTES, FromEngine, ToEngine
 
+STUCK_S = 60.0  # a reader with a full backlog that it does not take for so long is given up
 _HEADER = struct.Struct("<I")
 _encoder = msgspec.msgpack.Encoder()
 
@@ -50,12 +54,18 @@ class FrameReader:
 
 
 class FrameWriter:
-    """Sends frames without blocking the engine's step; what the socket does not take waits here, up to a bound."""
+    """Sends frames without blocking the engine's step; what the socket does not take waits here, up to a bound.
 
-    def __init__(self, sock: socket.socket, max_backlog_bytes: int = MAX_FRAME_BYTES) -> None:
+    A reader that is slow, or stopped for a while, loses nothing: at the bound the engine waits for it. One that has not
+    brought the backlog below the bound within `stuck_s` will hardly ever: TimeoutError, which ends the engine and with
+    that is heard by whoever asks for its health. The socket must not block.
+    """
+
+    def __init__(self, sock: socket.socket, max_backlog_bytes: int = MAX_FRAME_BYTES, stuck_s: float = STUCK_S) -> None:
         self._socket = sock
         self._backlog = bytearray()
         self._max_backlog_bytes = max_backlog_bytes
+        self._stuck_s = stuck_s
 
     @property
     def is_behind(self) -> bool:
@@ -63,16 +73,24 @@ class FrameWriter:
         return bool(self._backlog)
 
     def send(self, message: msgspec.Struct) -> None:
-        """Queues a message and sends what the socket takes now; waits only when the backlog is at its bound."""
+        """Queues a message and sends what the socket takes now; waits only when the backlog is beyond its bound."""
         self._backlog += encode(message)
         self.flush()
         if len(self._backlog) > self._max_backlog_bytes:
-            self._socket.setblocking(True)
-            try:
-                self._socket.sendall(self._backlog)
-                self._backlog.clear()
-            finally:
-                self._socket.setblocking(False)
+            self._wait_for_reader()
+
+    def _wait_for_reader(self) -> None:
+        ready = select.poll()
+        ready.register(self._socket, select.POLLOUT)
+        deadline = time.monotonic() + self._stuck_s
+        while len(self._backlog) > self._max_backlog_bytes:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(
+                    f"{len(self._backlog)} bytes wait for a reader that did not take enough of them in {self._stuck_s:g} s"
+                )
+            ready.poll(math.ceil(left_s * 1000))
+            self.flush()
 
     def finish(self, deadline_s: float) -> None:
         """Sends all that waits; OSError if the other side is gone or does not take it in time. Leaves the socket blocking."""

@@ -64,8 +64,8 @@ class EngineProcess:
         except OctavoError as error:
             self.die(str(error))
             return 1
-        self.writer.send(Ready(PROTOCOL_VERSION, self.core.info))
         self.socket.setblocking(False)
+        self.writer.send(Ready(PROTOCOL_VERSION, self.core.info))
         while self.is_open:
             has_work = self.core.has_work
             self.receive(0.0 if has_work else self._idle_s())
@@ -166,8 +166,11 @@ def main(argv: list[str]) -> int:
     process = EngineProcess(sock)
     try:
         return process.run(config)
-    except (ConnectionError, TimeoutError):  # nobody is there to be served
+    except ConnectionError:  # nobody is there to be served
         return 0
+    except TimeoutError as error:  # somebody is, but does not listen
+        log.error("the engine ends: %s", error)
+        return 1
     except Exception as error:
         log.exception("the engine ends")
         process.die(f"{type(error).__name__}: {error}")

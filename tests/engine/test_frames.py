@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -122,6 +123,35 @@ def test_a_backlog_at_its_bound_waits_for_the_reader(sockets: Sockets) -> None:
     writer.finish(10)
     thread.join(10)
     assert found == texts and not writer.is_behind
+
+
+def test_a_reader_that_takes_nothing_is_given_up_and_one_that_trickles_too(sockets: Sockets) -> None:
+    ours, theirs = sockets
+    writer = FrameWriter(ours, max_backlog_bytes=20_000, stuck_s=0.3)
+    writer.send(Fatal("y" * 10_000))
+    is_over = threading.Event()
+
+    def trickle() -> None:
+        while not is_over.wait(0.02):
+            theirs.recv(100)
+
+    thread = threading.Thread(target=trickle)
+    for is_trickling in (False, True):
+        if is_trickling:
+            thread.start()
+        started = time.monotonic()
+        with pytest.raises(TimeoutError, match="wait for a reader"):
+            writer.send(Fatal("y" * 1_000_000))
+        assert 0.3 <= time.monotonic() - started < 5
+    is_over.set()
+    thread.join(10)
+
+
+def test_a_reader_that_goes_while_it_is_waited_for_is_noticed_at_once(sockets: Sockets) -> None:
+    ours, theirs = sockets
+    threading.Timer(0.1, theirs.close).start()
+    with pytest.raises(ConnectionError):
+        FrameWriter(ours, max_backlog_bytes=20_000, stuck_s=60).send(Fatal("y" * 1_000_000))
 
 
 def test_finishing_does_not_wait_for_ever_for_a_reader_that_sleeps(sockets: Sockets) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 from tests.engine.fake_executable import make_core
 
-from octavo.engine import frames
-from octavo.engine.frames import FrameReader, encode
+from octavo.engine import build, frames
+from octavo.engine.config import EngineConfig
+from octavo.engine.frames import FrameReader, FrameWriter, encode
 from octavo.engine.messages import AbortRequest, AddRequest, FromEngine, RequestOutput, StepOutputs, TokenLogprobs
 from octavo.engine.process import EngineProcess
 from octavo.engine.sampling_params import SamplingParams
@@ -91,6 +92,18 @@ def test_a_reader_that_is_gone_ends_the_loop_quietly(pair: tuple[EngineProcess, 
     process.receive(5.0)
     assert not process.is_open
     process.die("nobody hears this")
+
+
+def test_a_parent_that_lives_but_never_reads_ends_the_loop(
+    monkeypatch: pytest.MonkeyPatch, pair: tuple[EngineProcess, socket.socket]
+) -> None:
+    process, sock = pair
+    monkeypatch.setattr(build, "build_core", lambda config: process.core)
+    process.writer = FrameWriter(process.socket, max_backlog_bytes=10_000, stuck_s=0.2)
+    params = SamplingParams(max_tokens=80, ignore_eos=True, logprobs=20)
+    sock.sendall(b"".join(encode(AddRequest(f"r{i}", [5, 6], params)) for i in range(200)))
+    with pytest.raises(TimeoutError, match="wait for a reader"):
+        process.run(EngineConfig("never opened"))
 
 
 def test_a_socket_with_a_high_number_can_be_waited_for() -> None:
