@@ -16,12 +16,13 @@ Sources: the GGUF specification (ggml-org/ggml docs/gguf.md); SentencePiece's BP
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import ModelError
 from octavo.engine.text.gguf_keys import BYTE, NORMAL, RAW_BPE, SPACE, TokenizerKeys
+from octavo.engine.text.score_merges import merges_from_scores
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
@@ -137,29 +138,6 @@ def _space_decoder(has_prefix: bool) -> Any:
     if has_prefix:
         steps.append(decoders.Strip(content=" ", left=1))
     return decoders.Sequence(steps)
-
-
-def merges_from_scores(tokens: Sequence[str], scores: Sequence[float], types: Sequence[int]) -> list[tuple[str, str]]:
-    """SentencePiece stores no merges: joining any two pieces that make a third is allowed, higher score first.
-
-    `scores` float, one per token. Returns pairs in the order they apply; ties as in the published conversions (longer
-    left part first). Control, unknown, unused and byte tokens never take part; a user-defined one never results from a
-    merge.
-    """
-    if len(scores) != len(tokens):
-        raise ModelError(
-            f"tokenizer.ggml.scores has {len(scores)} entries for {len(tokens)} tokens; the file is damaged"
-        )
-    parts = {text for text, kind in zip(tokens, types, strict=True) if kind == NORMAL}
-    best_first = sorted((i for i, kind in enumerate(types) if kind == NORMAL), key=lambda i: -scores[i])
-    merges: list[tuple[str, str]] = []
-    for index in best_first:
-        text = tokens[index]
-        for cut in range(len(text) - 1, 0, -1):
-            left = text[:cut]
-            if left in parts and (right := text[cut:]) in parts:
-                merges.append((left, right))
-    return merges
 
 
 def _build_bert(reader: TokenizerKeys) -> RustTokenizer:

@@ -22,7 +22,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.gguf import GGUFFile
-from octavo.engine.text.gguf_tokenizer import build_gguf_tokenizer, merges_from_scores
+from octavo.engine.text.gguf_tokenizer import build_gguf_tokenizer
 from octavo.engine.text.pretokenizers import PRE_TOKENIZERS
 from octavo.engine.text.tokenizer import Tokenizer
 
@@ -179,12 +179,6 @@ def test_embedded_original_is_used_if_it_fits_the_token_list(caplog: pytest.LogC
         converted = build_gguf_tokenizer({**as_gguf(original, "qwen2"), "tokenizer.huggingface.json": wrong}).rust
         assert "converting" in caplog.text
         assert converted.encode(LINES[0]).ids == original.encode(LINES[0]).ids
-
-
-def test_merges_follow_scores_and_skip_control_and_user_tokens() -> None:
-    tokens = ["a", "b", "ab", "aba", "ba", "<s>", "<", "s>"]
-    merges = merges_from_scores(tokens, [-9, -9, -2, -1, -3, 0, -9, -9], [1, 1, 1, 1, 1, 3, 1, 1])
-    assert merges == [("ab", "a"), ("a", "ba"), ("a", "b"), ("b", "a")]
 
 
 def test_every_pre_tokenizer_name_builds_and_loses_no_character() -> None:
