@@ -19,7 +19,14 @@ from typing import Any
 import msgspec
 
 from octavo.engine.config import EngineConfig
-from octavo.engine.errors import EngineDeadError, OverloadedError, RequestError, ShuttingDownError, TooLargeError
+from octavo.engine.errors import (
+    EngineDeadError,
+    InternalError,
+    OverloadedError,
+    RequestError,
+    ShuttingDownError,
+    TooLargeError,
+)
 from octavo.engine.frames import FrameReader, encode
 from octavo.engine.messages import (
     PROTOCOL_VERSION,
@@ -110,7 +117,11 @@ class AsyncEngine:
         self._queues[request.request_id] = queue
         num_open = request.params.n
         try:
-            self._send(request)
+            try:
+                self._send(request)
+            except (TypeError, ValueError, OverflowError) as error:  # what no frame can hold
+                num_open = 0
+                raise RequestError(f"the request cannot be sent to the engine: {error}") from error
             while num_open:
                 item = await queue.get()
                 if isinstance(item, Exception):
@@ -240,5 +251,7 @@ def _error(message: Rejected) -> RequestError:
     for later in (OverloadedError, ShuttingDownError):
         if message.status == later.status:
             return later(message.message, retry_after_s=message.retry_after_s, code=message.code)
+    if message.status == InternalError.status:
+        return InternalError(message.message, code=message.code)
     kind = TooLargeError if message.code == "context_length_exceeded" else RequestError
     return kind(message.message, param=message.param, code=message.code)

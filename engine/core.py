@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from octavo.engine.errors import RequestError
 from octavo.engine.kv.groups import GroupKind as BlockKind
 from octavo.engine.kv.groups import GroupSpec
 from octavo.engine.kv.manager import KVManager
@@ -20,7 +21,7 @@ from octavo.engine.messages import NO_TOKEN_ALLOWED, AddRequest, EngineInfo, Req
 from octavo.engine.plan import StepOutput, StepPlan
 from octavo.engine.request import Request
 from octavo.engine.runner import Runner, StepResult
-from octavo.engine.sampling_params import check_token_ids
+from octavo.engine.sampling_params import MAX_CHOICES, check_token_ids
 from octavo.engine.scheduler import Scheduler, SchedulerConfig
 from octavo.engine.waiting import Policy, fcfs, priority
 from octavo.platforms.types import GroupKind, KVSpec
@@ -64,6 +65,8 @@ class EngineCore:
         """Validates and queues a request. RequestError (and its kinds) if it cannot be taken."""
         message.params.validate(self.info.vocab_size)
         check_token_ids("prompt", message.prompt, self.info.vocab_size)
+        if not 0 <= message.choice < MAX_CHOICES:  # it keys the noise of the draws, in 32 bits
+            raise RequestError(f"choice is {message.choice}; it must be in [0, {MAX_CHOICES})", param="choice")
         request = Request(
             message.request_id,
             message.prompt,

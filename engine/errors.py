@@ -5,6 +5,7 @@ One line each: what was asked for, what was found, what is allowed, what to do. 
     OctavoError
     ├── RequestError      the caller's request is wrong: HTTP 4xx; carries `param` and `code`
     │   ├── TooLargeError     it can never fit (context length, KV pool): 400
+    │   ├── InternalError     it is not, but could not be taken for a reason of our own: 500
     │   └── OverloadedError   it could run later: 429 with `retry_after_s`
     │       └── ShuttingDownError     it could run elsewhere: 503; this server or engine is ending
     ├── ModelError        a model folder, file, tensor or tokenizer cannot be used
@@ -15,6 +16,8 @@ One line each: what was asked for, what was found, what is allowed, what to do. 
 """
 
 from __future__ import annotations
+
+import traceback
 
 
 class OctavoError(Exception):
@@ -36,6 +39,15 @@ class TooLargeError(RequestError):
     """The request can never fit: longer than the model's context or than the whole KV pool."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str = "context_length_exceeded") -> None:
+        super().__init__(message, param=param, code=code)
+
+
+class InternalError(RequestError):
+    """The request could not be taken for a reason that is a fault of the engine; its log has more."""
+
+    status = 500
+
+    def __init__(self, message: str, *, param: str | None = None, code: str = "engine_error") -> None:
         super().__init__(message, param=param, code=code)
 
 
@@ -82,3 +94,11 @@ class ConfigError(OctavoError):
 
 class EngineDeadError(OctavoError):
     """The engine process is gone; the text says how it ended."""
+
+
+def trace_of(error: BaseException) -> str:
+    """An unexpected exception for a log: its type and the places it passed through, innermost first. Without its message,
+    which may quote what a user sent."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {where}"

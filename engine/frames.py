@@ -1,6 +1,7 @@
 """Frames on the local socket between API and engine process: 4 bytes little-endian length, then msgpack.
 
 Sizes are capped before anything is allocated; a frame that breaks the rules ends the connection, never the process' health.
+A request with a value of a wrong type breaks no rule of framing: it is handed on as an InvalidRequest, to be refused alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +31,13 @@ def encode(message: msgspec.Struct) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
+class InvalidRequest(NamedTuple):
+    """An AddRequest whose fields are not what they must be."""
+
+    request_id: str
+    reason: str
+
+
 class FrameReader:
     """Cuts a byte stream into messages."""
 
@@ -36,7 +45,7 @@ class FrameReader:
         self._decoder = msgspec.msgpack.Decoder(kind)
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[ToEngine | FromEngine]:
+    def feed(self, data: bytes) -> Iterator[ToEngine | FromEngine | InvalidRequest]:
         """Whole messages in `data` and what was kept before. ValueError for a frame beyond the cap, msgspec.DecodeError
         for one that is no message of this kind."""
         self._buffer += data
@@ -49,8 +58,21 @@ class FrameReader:
                 break
             body = bytes(self._buffer[at + 4 : at + 4 + size])
             at += 4 + size
-            yield self._decoder.decode(body)
+            message: ToEngine | FromEngine | InvalidRequest
+            try:
+                message = self._decoder.decode(body)
+            except msgspec.ValidationError as error:
+                message = _invalid(body, error)
+            yield message
         del self._buffer[:at]
+
+
+def _invalid(body: bytes, error: msgspec.ValidationError) -> InvalidRequest:
+    """Whose request it was. Raises the error itself when it was none."""
+    match msgspec.msgpack.decode(body):
+        case ["AddRequest", str(request_id), *_]:
+            return InvalidRequest(request_id, str(error))
+    raise error
 
 
 class FrameWriter:

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 import msgspec
 
 from octavo.engine.config import EngineConfig, read_environment
-from octavo.engine.errors import OctavoError, RequestError, ShuttingDownError
-from octavo.engine.frames import FrameReader, FrameWriter
+from octavo.engine.errors import InternalError, OctavoError, RequestError, ShuttingDownError, trace_of
+from octavo.engine.frames import FrameReader, FrameWriter, InvalidRequest
 from octavo.engine.messages import (
     PROTOCOL_VERSION,
     AbortRequest,
@@ -126,12 +126,14 @@ class EngineProcess:
                 return
             self.handle(self.reader.feed(data))
 
-    def handle(self, messages: Iterable[ToEngine | FromEngine]) -> None:
+    def handle(self, messages: Iterable[ToEngine | FromEngine | InvalidRequest]) -> None:
         """Acts on messages in order."""
         for message in messages:
             match message:
                 case AddRequest():
                     self.add(message)
+                case InvalidRequest(request_id, reason):
+                    self.refuse(request_id, RequestError(f"the request has a field of a wrong type: {reason}"))
                 case AbortRequest(request_id):
                     self.core.abort(request_id)
                 case FinishRequest(request_id):
@@ -142,14 +144,21 @@ class EngineProcess:
                     self.drain_until = time.monotonic() + deadline_s
 
     def add(self, message: AddRequest) -> None:
-        """Queues a request or says why not."""
+        """Queues a request or says why not, whatever the reason: one caller's input ends nobody else's answers."""
         try:
             if self.drain_until is not None:
                 raise ShuttingDownError("the engine is shutting down; ask another one")
             self.core.add(message)
         except RequestError as error:
-            retry = getattr(error, "retry_after_s", 0.0)
-            self.writer.send(Rejected(message.request_id, error.status, str(error), error.param, error.code, retry))
+            self.refuse(message.request_id, error)
+        except Exception as error:
+            log.error("request %s could not be added: %s", message.request_id, trace_of(error))
+            self.refuse(message.request_id, InternalError(f"the engine failed on this request: {type(error).__name__}"))
+
+    def refuse(self, request_id: str, error: RequestError) -> None:
+        """Tells the other side why a request does not run."""
+        retry = getattr(error, "retry_after_s", 0.0)
+        self.writer.send(Rejected(request_id, error.status, str(error), error.param, error.code, retry))
 
 
 def main(argv: list[str]) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
+
+from octavo.engine.errors import trace_of
 
 LOG = logging.getLogger("octavo.server")
 
@@ -24,6 +25,4 @@ def setup_logging(level: str) -> None:
 
 def log_fault(error: BaseException, request_id: str) -> None:
     """An unexpected exception: its type and where it went."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
-    LOG.error("request %s: %s at %s", request_id, type(error).__name__, where)
+    LOG.error("request %s: %s", request_id, trace_of(error))

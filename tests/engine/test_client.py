@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from tests.golden import tiny
 
@@ -101,6 +102,9 @@ def test_a_bad_request_is_rejected_and_costs_nobody_else(model: Path) -> None:
         assert caught.value.param == "prompt"
         with pytest.raises(TooLargeError):
             await collect(engine.submit(request("large", 256, max_tokens=300)))
+        for wrong in ([1.5], [np.int64(5)], [1 << 70], "text"):
+            with pytest.raises(RequestError, match=r"wrong type|cannot be sent"):
+                await collect(engine.submit(AddRequest("wrong", wrong, SamplingParams())))  # type: ignore[arg-type]
         assert len((await neighbour)[0]) == 100
 
     with_engine(model, body)

@@ -224,6 +224,8 @@ def test_a_thousand_requests_use_the_same_few_slots() -> None:
         (ask("r", []), RequestError, "no tokens"),
         (ask("r", [2] * 60, max_tokens=60), TooLargeError, "limit is 100 tokens"),
         (ask("r", temperature=9.0), RequestError, "temperature"),
+        (msgspec.structs.replace(ask("r"), choice=2**32), RequestError, "choice is 4294967296"),
+        (msgspec.structs.replace(ask("r"), choice=-1), RequestError, "choice is -1"),
     ],
 )
 def test_a_bad_request_is_refused_before_anything_is_kept(

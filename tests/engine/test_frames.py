@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from octavo.engine import frames
-from octavo.engine.frames import FrameReader, FrameWriter, encode
+from octavo.engine.frames import FrameReader, FrameWriter, InvalidRequest, encode
 from octavo.engine.messages import (
     MAX_FRAME_BYTES,
     AbortRequest,
@@ -85,6 +85,16 @@ def test_a_size_beyond_the_cap_is_refused_before_its_body_is_there(size: int) ->
 def test_what_is_no_message_is_an_error_and_nothing_worse(body: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, RecursionError)):
         list(reader().feed(struct.pack("<I", len(body)) + body))
+
+
+def test_a_request_with_a_value_of_a_wrong_type_is_handed_on_by_name_and_those_around_it_too() -> None:
+    wrong = [
+        msgspec.structs.replace(MESSAGES[0], prompt=[1.5]),
+        msgspec.structs.replace(MESSAGES[0], request_id="b", params=SamplingParams(seed="x")),  # type: ignore[arg-type]
+    ]
+    found = list(reader().feed(b"".join(map(encode, [MESSAGES[1], *wrong, MESSAGES[2]]))))
+    assert (found[0], found[3]) == (MESSAGES[1], MESSAGES[2])
+    assert [(type(m), m.request_id) for m in found[1:3]] == [(InvalidRequest, "a"), (InvalidRequest, "b")]  # type: ignore[union-attr]
 
 
 def test_a_message_beyond_the_cap_is_not_sent(monkeypatch: pytest.MonkeyPatch, sockets: Sockets) -> None:

@@ -13,7 +13,15 @@ from tests.engine.fake_executable import make_core
 from octavo.engine import build, frames
 from octavo.engine.config import EngineConfig
 from octavo.engine.frames import FrameReader, FrameWriter, encode
-from octavo.engine.messages import AbortRequest, AddRequest, FromEngine, RequestOutput, StepOutputs, TokenLogprobs
+from octavo.engine.messages import (
+    AbortRequest,
+    AddRequest,
+    FromEngine,
+    Rejected,
+    RequestOutput,
+    StepOutputs,
+    TokenLogprobs,
+)
 from octavo.engine.process import EngineProcess
 from octavo.engine.sampling_params import SamplingParams
 
@@ -66,6 +74,37 @@ def test_an_output_no_frame_can_hold_ends_its_request_alone(
     assert (huge.request_id, huge.finish_reason) == ("huge", "error") and "fewer logprobs" in huge.error
     assert small == large("small", 10)
     assert process.core.abort("small") and not process.core.abort("huge")
+
+
+def refusals_of(sock: socket.socket, count: int) -> list[Rejected]:
+    cutter = FrameReader(FromEngine)  # type: ignore[arg-type]
+    found: list[Rejected] = []
+    while len(found) < count:
+        found += [message for message in cutter.feed(sock.recv(1 << 16)) if isinstance(message, Rejected)]
+    return found
+
+
+def test_input_that_no_check_foresaw_is_refused_alone(
+    monkeypatch: pytest.MonkeyPatch, pair: tuple[EngineProcess, socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    process, sock = pair
+    add = process.core.add
+
+    def stumbling(message: AddRequest) -> None:
+        if message.request_id == "odd":
+            raise ZeroDivisionError("a secret of the prompt")
+        add(message)
+
+    monkeypatch.setattr(process.core, "add", stumbling)
+    untyped = AddRequest("untyped", [1.5], SamplingParams())  # type: ignore[list-item]
+    requests = [AddRequest("odd", [5], SamplingParams()), untyped, AddRequest("good", [5], SamplingParams())]
+    sock.sendall(b"".join(map(encode, requests)))
+    process.receive(5.0)
+    odd, wrong = refusals_of(sock, 2)
+    assert (odd.request_id, odd.status) == ("odd", 500) and "ZeroDivisionError" in odd.message
+    assert "secret" not in odd.message + caplog.text and "test_process.py" in caplog.text
+    assert (wrong.request_id, wrong.status) == ("untyped", 400) and "wrong type" in wrong.message
+    assert process.is_open and process.core.abort("good")
 
 
 def test_last_words_reach_a_reader_that_was_slow(pair: tuple[EngineProcess, socket.socket]) -> None:
