@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
+from octavo.engine.answer import AnswerText
 from octavo.engine.build import build_core
 from octavo.engine.config import EngineConfig, read_environment
 from octavo.engine.core import EngineCore
@@ -25,7 +26,6 @@ from octavo.engine.loading.source import resolve
 from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
 from octavo.engine.model_text import ModelText, load_text
 from octavo.engine.sampling_params import SamplingParams
-from octavo.engine.text.output import TextStream
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
@@ -124,22 +124,22 @@ class LLM:
         single = msgspec.structs.replace(params, stop=[])
         inbox: deque[RequestOutput] = deque()
         names: list[str] = []
-        open_answers: dict[tuple[str, int], tuple[Completion, TextStream]] = {}
+        open_answers: dict[tuple[str, int], tuple[Completion, AnswerText]] = {}
         try:
             for place, prompt in enumerate(prompts):
-                streams = [self.text.open_stream(params) for _ in range(params.n)]
+                texts = [AnswerText(self.text, params) for _ in range(params.n)]
                 name = f"llm-{next(self._ids)}"
                 self.core.add(AddRequest(name, prompt, single))
                 names.append(name)
                 self._inboxes[name] = inbox
-                for index, stream in enumerate(streams):
-                    open_answers[(name, index)] = (Completion(place, index, prompt), stream)
+                for index, text in enumerate(texts):
+                    open_answers[(name, index)] = (Completion(place, index, prompt), text)
             while open_answers:
                 output = self._next(inbox)
                 answer = open_answers.get((output.request_id, output.choice))
                 if answer is None:
                     continue
-                piece = self._take(output, *answer, params)
+                piece = self._take(output, *answer)
                 if piece.completion is not None:
                     del open_answers[(output.request_id, output.choice)]
                 if piece.text or piece.completion is not None:
@@ -160,26 +160,19 @@ class LLM:
                     owner.append(output)
         return inbox.popleft()
 
-    def _take(self, output: RequestOutput, answer: Completion, stream: TextStream, params: SamplingParams) -> Piece:
+    def _take(self, output: RequestOutput, answer: Completion, text: AnswerText) -> Piece:
         if output.error:
             raise RequestError(output.error, code=output.code)
-        answer.token_ids += output.tokens
+        delta = text.feed(output)
+        num_used = min(delta.num_tokens, len(output.tokens))  # what came behind a stop string never existed
+        answer.token_ids += output.tokens[:num_used]
         answer.num_cached = output.num_cached
         if output.logprobs is not None:
-            answer.logprobs = (answer.logprobs or []) + output.logprobs[: len(output.tokens)]
+            answer.logprobs = (answer.logprobs or []) + output.logprobs[:num_used]
         if output.prompt_logprobs is not None:
             answer.prompt_logprobs = output.prompt_logprobs
-        keeps_stop = output.stop_id >= 0 and params.include_stop_str_in_output
-        text = stream.push([*output.tokens, output.stop_id] if keeps_stop else output.tokens).text
-        answer.finish_reason = output.finish_reason
-        if stream.match is not None:
-            answer.finish_reason, answer.stop_reason = "stop", stream.match.stop
+        answer.text += delta.text
+        answer.finish_reason, answer.stop_reason = text.finish_reason, text.stop_reason
+        if text.is_stopped_by_string and not output.finish_reason:
             self.core.finish(output.request_id, output.choice)
-        elif output.finish_reason:
-            text += stream.flush().text
-            if stream.match is not None:
-                answer.stop_reason = stream.match.stop
-            elif output.stop_id >= 0:
-                answer.stop_reason = output.stop_id
-        answer.text += text
-        return Piece(answer.prompt_index, answer.index, text, answer if answer.finish_reason else None)
+        return Piece(answer.prompt_index, answer.index, delta.text, answer if answer.finish_reason else None)

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from octavo.engine.answer import AnswerText
 from octavo.engine.errors import EngineDeadError, OctavoError
 from octavo.engine.messages import NO_TOKEN_ALLOWED, AddRequest, RequestOutput, TokenLogprobs
 from octavo.engine.server.bounds import StreamLimits
@@ -39,29 +40,36 @@ class Choice:
     """One answer in the making. `pending_*` is what the handler has not taken yet."""
 
     def __init__(self, index: int, request: AddRequest, text: ModelText) -> None:
-        params = request.params
         self.index, self.request = index, request
-        self._stream = text.open_stream(params)
-        self._has_logprobs = params.logprobs is not None
+        self._answer = AnswerText(text, request.params)
+        self._has_logprobs = request.params.logprobs is not None
         self._held: list[TokenInfo] = []
         self.pending_text: list[str] = []
         self.pending_infos: list[TokenInfo] = []
-        self.num_tokens = 0
         self.num_cached = 0
-        self.finish_reason = ""
         self.is_finish_taken = False
         self.prompt_logprobs: list[TokenLogprobs | None] | None = None
         self.first_s = self.last_s = 0.0
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens generated so far, the end token included."""
+        return self._answer.num_tokens
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended, '' while it goes on."""
+        return self._answer.finish_reason
+
+    @property
     def is_done(self) -> bool:
         """True once there is a finish reason."""
-        return bool(self.finish_reason)
+        return bool(self._answer.finish_reason)
 
     @property
     def is_stopped_by_string(self) -> bool:
-        """True when a stop string ended it; the engine does not know yet."""
-        return self._stream.match is not None
+        """True when a stop string ended it; the engine may not know yet."""
+        return self._answer.is_stopped_by_string
 
     def take(self) -> tuple[str, list[TokenInfo]]:
         """Everything pending, joined."""
@@ -75,30 +83,21 @@ class Choice:
             self.num_cached = out.num_cached
         if out.prompt_logprobs is not None:
             self.prompt_logprobs = out.prompt_logprobs
-        has_stop_token = out.stop_id >= 0
-        keeps_stop = has_stop_token and self.request.params.include_stop_str_in_output
-        delta = self._stream.push([*out.tokens, out.stop_id] if keeps_stop else out.tokens)
-        released = delta.text
-        self.num_tokens += delta.num_tokens + (has_stop_token and not keeps_stop and delta.finish is None)
-        if delta.finish is not None:
-            self.finish_reason = delta.finish
-        elif out.finish_reason:
-            released += self._stream.flush().text
-            self.finish_reason = out.finish_reason
-        if released:
-            self.pending_text.append(released)
+        delta = self._answer.feed(out)
+        if delta.text:
+            self.pending_text.append(delta.text)
         if self._has_logprobs:
             entries = out.logprobs or []
             self._held += [TokenInfo(token, lp) for token, lp in zip(delta.tokens, entries, strict=False)]
             self._release_infos()
-        return len(released)
+        return len(delta.text)
 
     def _release_infos(self) -> None:
         """Logprobs leave with the text they belong to; those of a stop string never do."""
         if self.is_done and not self.is_stopped_by_string:
             num = len(self._held)
         else:
-            num = sum(1 for info in self._held if info.token.offset < self._stream.num_emitted_chars)
+            num = sum(1 for info in self._held if info.token.offset < self._answer.num_emitted_chars)
         self.pending_infos += self._held[:num]
         self._held = self._held[num:]
 
