@@ -30,6 +30,7 @@ from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import NUMERICS_VERSION, Weights
 from octavo.platforms.platform import CacheHome, Capacity, Platform
 from octavo.platforms.registry import choose_platform
+from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import GroupKind, KVDtype, KVSpec
 
 log = logging.getLogger("octavo.engine")
@@ -70,7 +71,10 @@ def prepare(config: EngineConfig, phases: Phases, *, is_dry: bool = False) -> Pr
     environment = read_environment()
     limits = read_limits()
     num_threads = config.num_threads or environment.threads or limits.thread_budget
-    chosen = choose_platform(config.platform or environment.platform, num_threads, config.isa or environment.isa)
+    numerics = config.numerics or environment.numerics
+    chosen = choose_platform(
+        config.platform or environment.platform, num_threads, config.isa or environment.isa, numerics
+    )
     for name, reason in chosen.refused:
         log.warning("platform %s is not used: %s", name, reason)
     platform = chosen.platform
@@ -133,7 +137,7 @@ def build_core(config: EngineConfig) -> EngineCore:
         policy=config.policy,
         has_prefix_cache=config.has_prefix_cache,
         has_partial_reuse=config.has_partial_reuse,
-        model_identity=model_identity(files, spec),
+        model_identity=model_identity(files, spec, fast_kernels(platform)),
         server_secret=secrets.token_bytes(32),
     )
     phases.mark("build")
@@ -185,7 +189,12 @@ def prove(core: EngineCore) -> None:
     raise EngineDeadError("the engine gave no token in its first steps; run `octavo doctor`")
 
 
-def model_identity(files: ModelFiles, spec: KVSpec) -> bytes:
+def fast_kernels(platform: Platform) -> list[str]:
+    """Kernels in use whose results are not the contract's bits."""
+    return sorted(v.name for v in platform.variants() if v.level in FAST_LEVELS and v.detail.get("chosen"))
+
+
+def model_identity(files: ModelFiles, spec: KVSpec, inexact: list[str]) -> bytes:
     """32 bytes that separate KV of different weights, KV dtypes, layouts and numerics. Weights count by their stat key."""
-    parts = (files.checkpoint.stat_key(), str(Path(files.path).resolve()), repr(spec), NUMERICS_VERSION)
+    parts = (files.checkpoint.stat_key(), str(Path(files.path).resolve()), repr(spec), NUMERICS_VERSION, inexact)
     return blake3.blake3(repr(parts).encode()).digest()

@@ -16,6 +16,7 @@ from octavo.engine.errors import ConfigError
 ENVIRONMENT = {
     "OCTAVO_PLATFORM": "force one platform: reference, portable, x86 (arm, rocm, cuda where built)",
     "OCTAVO_ISA": "comma list of CPU feature levels to intersect with what the chip has, e.g. avx2 or avx2,avx512",
+    "OCTAVO_NUMERICS": "exact (default): the same bits on every CPU level; fast: quicker kernels whose last bits differ",
     "OCTAVO_THREADS": "compute threads (default: the CPU budget of this container)",
     "OCTAVO_CACHE": "cache folder (default ~/.cache/octavo)",
     "OCTAVO_OFFLINE": "1: never touch the network",
@@ -30,6 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "kv_dtype": ("f32", "bf16", "f16", "int8"),
     "policy": ("fcfs", "priority"),
     "packed_cache": ("auto", "on", "off"),
+    "numerics": ("exact", "fast"),
 }
 LEAST = {
     "num_threads": 1, "max_model_len": 2, "max_batch_tokens": 1, "max_num_seqs": 1, "max_queue": 1, "kv_bytes": 1,
@@ -43,6 +45,7 @@ class Environment:
 
     platform: str | None = None
     isa: tuple[str, ...] | None = None
+    numerics: str = "exact"
     threads: int | None = None
     cache: Path = Path("~/.cache/octavo")
     is_offline: bool = False
@@ -70,10 +73,14 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
     log = (text("OCTAVO_LOG") or "info").lower()
     if log not in _LEVELS:
         raise ConfigError(f"OCTAVO_LOG={log}: allowed are {', '.join(_LEVELS)}")
+    numerics = (text("OCTAVO_NUMERICS") or "exact").lower()
+    if numerics not in CHOICES["numerics"]:
+        raise ConfigError(f"OCTAVO_NUMERICS={numerics}: allowed are {', '.join(CHOICES['numerics'])}")
     isa = text("OCTAVO_ISA")
     return Environment(
         platform=text("OCTAVO_PLATFORM"),
         isa=None if isa is None else tuple(part.strip() for part in isa.split(",") if part.strip()),
+        numerics=numerics,
         threads=None if threads is None else int(threads),
         cache=Path(text("OCTAVO_CACHE") or "~/.cache/octavo").expanduser(),
         is_offline=offline in ("1", "true"),
@@ -97,6 +104,7 @@ class EngineConfig:
     tokenizer: str | None = None  # folder or file to take the tokenizer from; read by whoever makes text of tokens
     platform: str | None = None  # None: the chooser decides
     isa: tuple[str, ...] | None = None
+    numerics: str | None = None  # exact or fast; None: the environment's
     num_threads: int | None = None
     max_model_len: int | None = None  # None: the model's own, cut to what the pool can hold
     max_batch_tokens: int = 512
@@ -115,7 +123,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
+            if getattr(self, name) not in (*allowed, *(() if name != "numerics" else (None,))):
                 raise ConfigError(f"{name}={getattr(self, name)}: allowed are {', '.join(allowed)}")
         for name, least in LEAST.items():
             value = getattr(self, name)

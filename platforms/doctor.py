@@ -51,7 +51,7 @@ def report(*, memory: MemoryPlan | None = None, is_testing_all: bool = False, ro
     every level that can run here, not only of the chosen kernels."""
     start = time.process_time()
     limits = read_limits(root)
-    found: dict[str, Any] = {"octavo": {"version": _version("octavo"), "numerics": NUMERICS_VERSION}}
+    found: dict[str, Any] = {"octavo": {"version": _version("octavo"), "numerics_version": NUMERICS_VERSION}}
     found["chip"] = _chip(limits, root)
     try:
         environment = read_environment()
@@ -90,7 +90,7 @@ def _chip(limits: Limits, root: Path) -> dict[str, Any]:
 def _platform(environment: Environment, limits: Limits, *, is_testing_all: bool) -> dict[str, Any]:
     num_threads = environment.threads or limits.thread_budget
     try:
-        chosen = choose_platform(environment.platform, num_threads, environment.isa)
+        chosen = choose_platform(environment.platform, num_threads, environment.isa, environment.numerics)
     except OctavoError as error:
         return {"platform": {"problem": str(error)}}
     platform = chosen.platform

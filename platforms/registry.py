@@ -21,7 +21,7 @@ class Entry:
 
     name: str
     probe: Callable[[], str]
-    make: Callable[[int, tuple[str, ...] | None], Platform]
+    make: Callable[[int, tuple[str, ...] | None, str], Platform]
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ def _probe_x86() -> str:
     return ""
 
 
-def _make_x86(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
+def _make_x86(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> Platform:
     from octavo.platforms.x86.platform import X86Platform
 
-    return X86Platform(num_threads, isa)
+    return X86Platform(num_threads, isa, numerics=numerics)
 
 
 def _probe_portable() -> str:
@@ -60,13 +60,13 @@ def _probe_portable() -> str:
     return ""
 
 
-def _make_portable(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
+def _make_portable(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> Platform:
     from octavo.platforms.portable.platform import PortablePlatform
 
     return PortablePlatform(num_threads)
 
 
-def _make_reference(num_threads: int, isa: tuple[str, ...] | None) -> Platform:
+def _make_reference(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> Platform:
     from octavo.platforms.reference.platform import ReferencePlatform
 
     return ReferencePlatform()
@@ -79,8 +79,11 @@ PLATFORMS: tuple[Entry, ...] = (
 )
 
 
-def choose_platform(name: str | None, num_threads: int, isa: tuple[str, ...] | None = None) -> Chosen:
-    """The platform called `name`, or the first of the list that runs here. Unknown names and refusals are errors."""
+def choose_platform(
+    name: str | None, num_threads: int, isa: tuple[str, ...] | None = None, numerics: str = "exact"
+) -> Chosen:
+    """The platform called `name`, or the first of the list that runs here. Unknown names and refusals are errors.
+    `numerics`: "exact" keeps every level to the same bits, "fast" also lets levels run that do not."""
     known = [entry.name for entry in PLATFORMS]
     if name is not None and name not in known:
         close = get_close_matches(name, known, 1)
@@ -92,6 +95,6 @@ def choose_platform(name: str | None, num_threads: int, isa: tuple[str, ...] | N
             continue
         reason = entry.probe()
         if not reason:
-            return Chosen(entry.make(num_threads, isa), tuple(refused))
+            return Chosen(entry.make(num_threads, isa, numerics), tuple(refused))
         refused.append((entry.name, reason))
     raise PlatformError("no platform runs here: " + "; ".join(f"{n}: {why}" for n, why in refused))

@@ -1,8 +1,8 @@
 """The only chooser: which kernel runs each op, and why the others do not.
 
 Rows come from the loaded module itself, never from constants, so that what is listed is what is there. Levels agree bit for
-bit, hence a choice changes speed only. A level may be refused by the processor, by the user (OCTAVO_ISA) or by its own
-self-test; every refusal keeps its reason.
+bit, hence a choice changes speed only; the few that do not (FAST_LEVELS) run under `--numerics fast`. A level may be refused
+by the processor, by the user (OCTAVO_ISA, numerics) or by its own self-test; every refusal keeps its reason.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Choice:
     refused: tuple[tuple[str, str], ...] = ()
 
 
+#: levels whose results leave the contract's last bits (docs/numerics.md, "Fast"): run only where the user asked for it
+FAST_LEVELS = frozenset({"avx512bf16"})
 #: levels that only pay from some rows on: (op prefix, level) -> rows
 MANY_FROM = {("linear_", "amx"): 16, ("paged_attention_", "amx"): 4}
 
@@ -67,20 +69,30 @@ def allowed_features(available: int, levels: Mapping[str, int], asked: tuple[str
     return available & bits
 
 
-def refusal(row: KernelRow, available: int, allowed: int, bad_levels: Mapping[str, str]) -> str:
+@dataclass(frozen=True)
+class Allowance:
+    """What may run: feature bits of the machine and of the user, levels found wrong, and whether bits may differ."""
+
+    available: int
+    allowed: int
+    bad_levels: Mapping[str, str]
+    is_fast: bool = False
+
+
+def refusal(row: KernelRow, may: Allowance) -> str:
     """Why a kernel may not run ('' = it may)."""
-    if row.level in bad_levels:
-        return bad_levels[row.level]
-    if row.required & ~available:
+    if row.level in may.bad_levels:
+        return may.bad_levels[row.level]
+    if row.required & ~may.available:
         return f"the processor lacks what {row.level} needs"
-    if row.required & ~allowed:
+    if row.required & ~may.allowed:
         return "switched off by OCTAVO_ISA"
+    if row.level in FAST_LEVELS and not may.is_fast:
+        return "its last bits differ from the other levels'; --numerics fast allows it"
     return ""
 
 
-def choose(
-    rows: Iterable[KernelRow], levels: Mapping[str, int], available: int, allowed: int, bad_levels: Mapping[str, str]
-) -> OpTable:
+def choose(rows: Iterable[KernelRow], levels: Mapping[str, int], may: Allowance) -> OpTable:
     """Best level first for every op; `levels` is ordered slowest first. An op without a runnable kernel is left out."""
     order = {name: i for i, name in enumerate(levels)}
     by_op: dict[str, list[KernelRow]] = {}
@@ -89,7 +101,7 @@ def choose(
     table = OpTable()
     for op, candidates in by_op.items():
         candidates.sort(key=lambda row: -order[row.level])
-        why = {row.name: refusal(row, available, allowed, bad_levels) for row in candidates}
+        why = {row.name: refusal(row, may) for row in candidates}
         runnable = [row for row in candidates if not why[row.name]]
         if not runnable:
             continue
@@ -104,14 +116,12 @@ def _many_from(op: str, level: str) -> int:
     return next((rows for (prefix, name), rows in MANY_FROM.items() if name == level and op.startswith(prefix)), 0)
 
 
-def explain(
-    rows: Iterable[KernelRow], table: OpTable, available: int, allowed: int, bad_levels: Mapping[str, str]
-) -> list[Variant]:
+def explain(rows: Iterable[KernelRow], table: OpTable, may: Allowance) -> list[Variant]:
     """Every kernel with its part in the choice, for `octavo doctor` and the tests."""
     out = []
     for row in rows:
         choice = table.choices.get(row.op)
-        reason = refusal(row, available, allowed, bad_levels)
+        reason = refusal(row, may)
         uses = [] if choice is None else [w for w, n in (("few", choice.few), ("many", choice.many)) if n == row.name]
         out.append(Variant(row.op, row.name, row.level, reason, {"chosen": bool(uses), "rows": "+".join(uses)}))
     return out

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.select import KernelRow, OpTable, allowed_features, choose, explain, refusal
+from octavo.platforms.select import Allowance, KernelRow, OpTable, allowed_features, choose, explain, refusal
 from octavo.platforms.types import Variant
 
 
@@ -25,11 +25,13 @@ def load(module: str = "octavo._avx") -> ModuleType:
 
 @dataclass
 class Native:
-    """A module with the levels in force. `bad_levels` holds levels whose self-test failed, with the reason."""
+    """A module with the levels in force. `bad_levels` holds levels whose self-test failed, with the reason; `is_fast` lets
+    levels run whose last bits differ (select.FAST_LEVELS)."""
 
     module: Any
     isa: tuple[str, ...] | None = None
     bad_levels: dict[str, str] = field(default_factory=dict)
+    is_fast: bool = False
 
     @cached_property
     def levels(self) -> dict[str, int]:
@@ -47,18 +49,18 @@ class Native:
     def allowed(self) -> int:
         return allowed_features(self.available, self.levels, self.isa)
 
+    @property
+    def allowance(self) -> Allowance:
+        return Allowance(self.available, self.allowed, self.bad_levels, self.is_fast)
+
     @cached_property
     def table(self) -> OpTable:
-        return choose(self.rows, self.levels, self.available, self.allowed, self.bad_levels)
+        return choose(self.rows, self.levels, self.allowance)
 
     def runnable_levels(self) -> tuple[str, ...]:
         """Levels with kernels that this machine and the user allow, slowest first."""
-        present = {row.level for row in self.rows}
-        return tuple(
-            name
-            for name, bits in self.levels.items()
-            if name in present and not bits & ~self.allowed and name not in self.bad_levels
-        )
+        runnable = {row.level for row in self.rows if not refusal(row, self.allowance)}
+        return tuple(name for name in self.levels if name in runnable)
 
     def describe_levels(self) -> list[dict[str, Any]]:
         """Every level, slowest first: does the processor have it, may it be used, why not, and how many kernels it has."""
@@ -73,7 +75,7 @@ class Native:
                     "is_allowed": not bits & ~self.allowed,
                     "kernels": len(kernels),
                     "chosen": len(chosen & set(kernels)),
-                    "reason": refusal(KernelRow("", "", level, bits), self.available, self.allowed, self.bad_levels),
+                    "reason": refusal(KernelRow("", "", level, bits), self.allowance),
                 }
             )
         return rows
@@ -84,4 +86,4 @@ class Native:
         self.__dict__.pop("table", None)
 
     def variants(self) -> list[Variant]:
-        return explain(self.rows, self.table, self.available, self.allowed, self.bad_levels)
+        return explain(self.rows, self.table, self.allowance)

@@ -10,6 +10,7 @@ from typing import Any, cast
 from octavo.platforms.ops import Ops
 from octavo.platforms.platform import CacheHome, Capacity, Model
 from octavo.platforms.types import Batch, KVSpec, Variant
+from octavo.platforms.x86.exact_cost import cost_of_exact
 from octavo.platforms.x86.executable import X86Executable
 from octavo.platforms.x86.native import Native, load
 from octavo.platforms.x86.packed_cache import PackedCache
@@ -30,8 +31,14 @@ class X86Platform:
     name = "x86"
     block_tokens = 32
 
-    def __init__(self, num_threads: int, isa: tuple[str, ...] | None = None, module: str = "octavo._avx") -> None:
-        self.native = Native(load(module), isa)
+    def __init__(
+        self,
+        num_threads: int,
+        isa: tuple[str, ...] | None = None,
+        module: str = "octavo._avx",
+        numerics: str = "exact",
+    ) -> None:
+        self.native = Native(load(module), isa, is_fast=numerics == "fast")
         self.native.runnable_levels()  # an unknown level in `isa` is an error now, not at the first kernel
         self.selftest = SelfTest(self.native)
         self.num_threads = num_threads
@@ -75,8 +82,15 @@ class X86Platform:
         """Levels with what speaks against each, and the self-test of all kernels in use."""
         rows = [self.selftest.result("in use")]
         if is_testing_all:
-            rows += [SelfTest(Native(self.native.module, (name,))).result(f"{name} alone") for name in self.levels]
-        return {"levels": self.native.describe_levels(), "selftest": rows}
+            rows += [self._alone(name).result(f"{name} alone") for name in self.levels]
+        return {
+            "levels": self.native.describe_levels(),
+            "selftest": rows,
+            "numerics": cost_of_exact(self.native, self.team),
+        }
+
+    def _alone(self, level: str) -> SelfTest:
+        return SelfTest(Native(self.native.module, (level,), is_fast=self.native.is_fast))
 
     def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Recorded, RopeTables]:
         """The model's program at this capacity; pages do not matter to it, so planning and building share one."""

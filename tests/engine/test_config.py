@@ -44,6 +44,7 @@ def test_every_policy_can_be_chosen() -> None:
         ("OCTAVO_THREADS", "²"),
         ("OCTAVO_OFFLINE", "maybe"),
         ("OCTAVO_LOG", "loud"),
+        ("OCTAVO_NUMERICS", "fastest"),
         ("OCTAVO_X", ""),
     ],
 )

@@ -40,13 +40,15 @@ def native_module(name: str = "_avx") -> ModuleType | None:
 
 @cache
 def kernels() -> dict[str, list[Kernel]]:
-    """op -> its kernels, slowest level first."""
+    """op -> its exact kernels, slowest level first (fast ones: tests/platforms/x86/test_fast_numerics.py)."""
     native, emulated = native_module(), native_module("_avx_emulated")
     out: dict[str, list[Kernel]] = {}
     if native is None:
         return out
     have = native.available_features()
     for op, name, level, required, _ in native.kernels():
+        if level in FAST_LEVELS:
+            continue
         runs = not required & ~have
         module = native if runs else emulated
         why = "" if module else f"{name}: this processor lacks the level and octavo._avx_emulated is not built"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from octavo.engine.errors import PlatformError
 from octavo.platforms.reference.kv import PagePool
 from octavo.platforms.reference.ops import ReferenceOps
+from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import Batch, GroupKind, KVGroup, KVSpec
 from octavo.platforms.x86.eager import EagerOps
 from octavo.platforms.x86.native import Native, load
@@ -40,7 +41,7 @@ def module_of(level: str) -> Any:
 
 def variants(op: str, *before: Any) -> list[Any]:
     """(*before, kernel name, level) of every kernel of `op`, as pytest parameters; what cannot run is skipped."""
-    rows = [row for row in Native(load()).rows if row.op == op]
+    rows = [row for row in Native(load()).rows if row.op == op and row.level not in FAST_LEVELS]
     assert rows, f"no kernel of {op} is listed"
     return [pytest.param(*before, row.name, row.level, id=row.name, marks=_marks(row.level)) for row in rows]
 
@@ -52,7 +53,7 @@ def typed(op: str, dtypes: Sequence[str]) -> list[Any]:
 
 def levels(op: str) -> list[Any]:
     """(level,) of every kernel of `op`."""
-    rows = [row for row in Native(load()).rows if row.op == op]
+    rows = [row for row in Native(load()).rows if row.op == op and row.level not in FAST_LEVELS]
     return [pytest.param(row.level, id=row.level, marks=_marks(row.level)) for row in rows]
 
 

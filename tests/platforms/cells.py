@@ -17,6 +17,7 @@ from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.reference.sample import sample
 from octavo.platforms.reference.weights import ReferenceWeights
 from octavo.platforms.registry import PLATFORMS
+from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 
 NUM_THREADS = 2
@@ -34,6 +35,7 @@ class Cell:
     levels_of: Callable[[str], set[str]]
     reason: str = ""
     how: str = "native"  # or emulated: the same kernels on AVX2 (tests/emulated)
+    is_exact: bool = True  # held to the reference's bits, else to its values within a case's tolerance
 
     @property
     def name(self) -> str:
@@ -90,12 +92,13 @@ def x86_cell(level: str) -> Cell:
     from octavo.platforms.x86.platform import X86Platform
     from octavo.platforms.x86.sampling import NativeSampler
 
-    platform, how = X86Platform(NUM_THREADS, (level,)), "native"
+    numerics = "fast" if level in FAST_LEVELS else "exact"
+    platform, how = X86Platform(NUM_THREADS, (level,), numerics=numerics), "native"
     if not any(row.level == level for row in platform.native.rows):
         return _refused("x86", level, f"no kernel is built for {level}")
     if level not in platform.levels:
         try:
-            platform, how = X86Platform(NUM_THREADS, (level,), "octavo._avx_emulated"), "emulated"
+            platform, how = X86Platform(NUM_THREADS, (level,), "octavo._avx_emulated", numerics), "emulated"
         except PlatformError:
             return _refused("x86", level, f"this processor lacks {level} and octavo._avx_emulated is not built")
     if level not in platform.levels:
@@ -112,7 +115,8 @@ def x86_cell(level: str) -> Cell:
         mine = [choice for name, choice in native.table.choices.items() if name.startswith(op)]
         return {kernel.rsplit("__", 1)[1] for choice in mine for kernel in (choice.few, choice.many)}
 
-    return Cell("x86", level, ops, platform.weights, NativeSampler(native, platform.team).sample, levels_of, how=how)
+    sampler = NativeSampler(native, platform.team)
+    return Cell("x86", level, ops, platform.weights, sampler.sample, levels_of, how=how, is_exact=numerics == "exact")
 
 
 def _refused(platform: str, level: str, reason: str) -> Cell:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ENGINE = (
     *("tokenizer", "platform", "num_threads", "max_model_len", "max_batch_tokens", "max_num_seqs", "max_queue"),
-    *("kv_dtype", "kv_bytes", "policy", "packed_cache"),
+    *("kv_dtype", "kv_bytes", "policy", "packed_cache", "numerics"),
 )
 _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "n", "stop")
 
@@ -64,6 +64,10 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--policy", choices=CHOICES["policy"], help="order of waiting requests")
     group.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt anew")
     group.add_argument("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM)")
+    group.add_argument(
+        "--numerics", choices=CHOICES["numerics"],
+        help="exact: the same bits on every CPU level (default); fast: quicker kernels whose last bits differ",
+    )  # fmt: skip
     group.add_argument("--isa", metavar="LEVELS", help="CPU levels to use, comma separated (OCTAVO_ISA)")
 
 
