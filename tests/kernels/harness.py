@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from octavo.platforms.select import FAST_LEVELS
+
 TOKENS, LOGITS, SEQUENCES, FIXED = range(4)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.engine import bits
 from tests.golden import tiny
-from tests.platforms.x86.test_selftest import FaultyModule
+from tests.platforms.x86.test_selftest import FAULTS, FaultyModule, changed
 
 from octavo.engine.build import fast_kernels
 from octavo.engine.config import EngineConfig
@@ -55,6 +55,7 @@ def test_fast_kernels_pass_by_value_where_their_bits_differ() -> None:
 
 
 def test_wrong_fast_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAULTS, "linear_", changed("scale", lambda v: v * 1.001))  # a value, not a last bit
     module = module_with_fast_levels()
     wrong = next(iter(fast_choices(Native(module, is_fast=True))))
     faulty = FaultyModule(wrong)
