@@ -5,7 +5,8 @@
     core.add(AddRequest) -> None | RequestError          core.step() -> [RequestOutput]
     core.abort(id), core.finish(id, choice)              core.has_work, core.stats(), core.abort_all(reason)
 
-A failing step ends the requests of that step with an error and leaves the engine running if the scheduler is whole.
+A failing step ends the requests of that step with an error, and where it cannot be told which they are, all of them. The
+engine goes on; EngineDeadError when it cannot.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from octavo.engine.errors import RequestError
+from octavo.engine.errors import EngineDeadError, RequestError
 from octavo.engine.kv.groups import GroupKind as BlockKind
 from octavo.engine.kv.groups import GroupSpec
 from octavo.engine.kv.manager import KVManager
@@ -57,6 +58,7 @@ class EngineCore:
         self._eos = frozenset(info.eos_ids)
         # Of prompts scored in part; no entry outlives its request.
         self._prompt_scores: dict[tuple[str, int], list[TokenLogprobs | None]] = {}
+        self._unsent: list[RequestOutput] = []  # of a step that its caller interrupted
         self.num_steps = 0
         self.num_generated = 0
         self.step_s = 0.0
@@ -82,13 +84,12 @@ class EngineCore:
     def abort(self, request_id: str) -> bool:
         """Frees everything of a request now; False when it is not here (any more)."""
         self._forget(request_id)
+        self._unsent = [output for output in self._unsent if output.request_id != request_id]
         return self.scheduler.abort(request_id)
 
     def abort_all(self, reason: str) -> list[RequestOutput]:
         """Frees everything of every request; an output for each choice that had not finished, with `reason` as its error."""
-        self._prompt_scores.clear()
-        ended = self.scheduler.abort_all()
-        return [RequestOutput(r.request_id, [], "abort", error=reason, choice=r.choice, code="aborted") for r in ended]
+        return self._ended(self.scheduler.abort_all(), "abort", reason, "aborted")
 
     def finish(self, request_id: str, choice: int | None = None) -> bool:
         """Ends one choice (None: all) whose text is complete; False when it has already ended."""
@@ -97,18 +98,28 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        return self.scheduler.has_work
+        return self.scheduler.has_work or bool(self._unsent)
 
     def step(self) -> list[RequestOutput]:
         """One plan, run and committed."""
+        if self._unsent:
+            outputs, self._unsent = self._unsent, []
+            return outputs
         start = self._clock()
-        plan = self.scheduler.plan()
+        plan: StepPlan | None = None
         try:
+            plan = self.scheduler.plan()
             result = self.runner.run(plan)
-        except Exception as error:
-            return self._fail(plan, error)
-        failed = self._dead_ends(plan, result)
-        outputs = failed + self._outputs(plan, result, self.scheduler.commit(plan, result.tokens))
+            outputs = self._dead_ends(plan, result)
+            outputs += self._outputs(plan, result, self.scheduler.commit(plan, result.tokens))
+        except BaseException as error:
+            outputs = self._fail(plan, error)
+            if not isinstance(
+                error, Exception
+            ):  # an interrupt is the caller's; the requests hear of it in the next step
+                self._unsent = outputs
+                raise
+            return outputs
         self.num_steps += 1
         self.step_s += self._clock() - start
         return outputs
@@ -178,14 +189,28 @@ class EngineCore:
                 )
         return outputs
 
-    def _fail(self, plan: StepPlan, error: Exception) -> list[RequestOutput]:
-        """The step broke: its requests end with an error, everyone else goes on."""
-        outputs = []
+    def _fail(self, plan: StepPlan | None, error: BaseException) -> list[RequestOutput]:
+        """The step broke: its requests end with an error, everyone else goes on. Without a plan it is not known whose step
+        it was; then all end."""
         text = f"the engine could not run this step: {type(error).__name__}: {error}"
-        for request in self.scheduler.fail(plan):
-            outputs.append(RequestOutput(request.request_id, [], "error", error=text, choice=request.choice))
+        try:
+            if plan is not None:
+                self.runner.release(plan)
+                self.scheduler.fail(plan)
+                return self._ended(plan.requests, "error", text, "engine_error")
+            outputs = self._ended(self.scheduler.abort_all(), "error", text, "engine_error")
+            left = self.scheduler.stats()
+            if left.num_running or left.num_waiting or left.num_used_blocks:
+                raise RuntimeError("requests that have ended still hold blocks or places")
+            return outputs
+        except Exception as second:
+            raise EngineDeadError(f"{text}; and it cannot go on: {second}") from error
+
+    def _ended(self, requests: list[Request], reason: str, error: str, code: str) -> list[RequestOutput]:
+        """The last outputs of choices that have been ended."""
+        for request in requests:
             self._forget(request.request_id, request.choice)
-        return outputs
+        return [RequestOutput(r.request_id, [], reason, error=error, choice=r.choice, code=code) for r in requests]
 
     def _forget(self, request_id: str, choice: int | None = None) -> None:
         """Lets go of what was scored of a prompt: of one choice, or of all."""

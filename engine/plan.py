@@ -61,6 +61,11 @@ class StepPlan:
     admitted: list[Request]  # whose tables begin with this plan; its copies are theirs
 
     @property
+    def requests(self) -> list[Request]:
+        """Whom the step concerns, in order."""
+        return sorted({*self.admitted, *(entry.request for entry in self.entries)}, key=lambda request: request.order)
+
+    @property
     def is_empty(self) -> bool:
         """Nothing to run."""
         return not (self.entries or self.copies)

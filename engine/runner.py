@@ -57,8 +57,7 @@ class Runner:
 
     def run(self, plan: StepPlan) -> StepResult:
         """Copies, one batch, logits, draws."""
-        for request, _ in plan.released:
-            self._release(request)
+        self.release(plan)
         if plan.copies:
             self.executable.copy_blocks([(copy.src, copy.dst) for copy in plan.copies])
         entries = plan.entries
@@ -70,6 +69,14 @@ class Runner:
         self._sample(entries, slots, result)
         self._score_prompts(entries, result)
         return result
+
+    def release(self, plan: StepPlan) -> None:
+        """Takes back the slots of requests that ended or were preempted before this plan. Safe to call again."""
+        for request, _ in plan.released:
+            slot = self._slots.pop(request, None)
+            if slot is not None:
+                self._rows.clear(slot.index)
+                self._free.append(slot.index)
 
     # -- the batch ---------------------------------------------------------------------------------------------------
     def _batch(self, entries: list[PlanEntry], slots: list[int], num_tokens: int) -> Batch:
@@ -116,12 +123,6 @@ class Runner:
                 self._tables[group][slot.index, done : len(ids)] = ids[done:]
                 slot.copied[group] = len(ids)
         return slot.index
-
-    def _release(self, request: Request) -> None:
-        slot = self._slots.pop(request, None)
-        if slot is not None:
-            self._rows.clear(slot.index)
-            self._free.append(slot.index)
 
     # -- tokens ------------------------------------------------------------------------------------------------------
     def _sample(self, entries: list[PlanEntry], slots: list[int], result: StepResult) -> None:

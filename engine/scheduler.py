@@ -202,8 +202,7 @@ class Scheduler:
     def fail(self, plan: StepPlan) -> list[Request]:
         """The step of `plan` broke and will not be committed: every request in it ends with "error", and nothing that
         the step should have computed or copied is remembered. The requests ended."""
-        ended = [r for r in {*plan.admitted, *(e.request for e in plan.entries)} if r.status is not Status.FINISHED]
-        ended.sort(key=_order)
+        ended = [request for request in plan.requests if request.status is not Status.FINISHED]
         for request in ended:
             self._end(request, "error", is_sound=False)
         return ended

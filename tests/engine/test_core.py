@@ -10,7 +10,7 @@ import pytest
 from tests.engine.fake_executable import EOS, FakeExecutable, greedy_after, logits_after, make_core
 
 from octavo.engine.core import EngineCore
-from octavo.engine.errors import RequestError, TooLargeError
+from octavo.engine.errors import EngineDeadError, RequestError, TooLargeError
 from octavo.engine.messages import AddRequest, RequestOutput
 from octavo.engine.sampling_params import SamplingParams
 
@@ -167,6 +167,73 @@ def test_a_failing_step_ends_only_its_own_requests() -> None:
     assert all(out[(request.request_id, 0)][-1].finish_reason == "length" for request in later)
     executable.broken_at = None
     assert tokens(run(core, ask("mate"))[("mate", 0)]) == greedy_after(PROMPT, 5, VOCAB), "a failed step was cached"
+    assert_nothing_stays(core)
+
+
+@pytest.mark.parametrize("place", ["plan.begin", "plan.end", "commit.begin", "commit.end"])
+def test_a_failure_around_a_step_is_one_error_for_everyone_it_could_concern(place: str) -> None:
+    core = make_core(VOCAB, max_seqs=2, max_tokens=8)
+    long = np.random.default_rng(2).integers(2, VOCAB, 30).tolist()
+    requests = [ask("long", long, prompt_logprobs=1), ask("n", n=3, temperature=1.0), ask("late", max_tokens=3)]
+    for request in requests:
+        core.add(request)
+    first = core.step()
+
+    def fault(name: str) -> None:
+        if name == place:
+            core.scheduler._fault = None
+            raise ArithmeticError("planted")
+
+    core.scheduler._fault = fault
+    failed = core.step()
+    keys = [(output.request_id, output.choice) for output in failed]
+    assert all(o.finish_reason == "error" and "ArithmeticError: planted" in o.error for o in failed)
+    assert len(set(keys)) == len(keys) and ("long", 0) in keys
+    everyone = {("long", 0), ("n", 0), ("n", 1), ("n", 2), ("late", 0)}
+    if place.startswith("plan"):
+        assert set(keys) == everyone and not core.has_work
+    ended = {(o.request_id, o.choice) for o in first + failed if o.finish_reason}
+    again = run(core, ask("again"))
+    ended |= {key for key, outputs in again.items() if outputs[-1].finish_reason}
+    assert ended == everyone | {("again", 0)}
+    assert tokens(again[("again", 0)]) == greedy_after(PROMPT, 5, VOCAB)
+    assert_nothing_stays(core)
+
+
+def test_an_engine_whose_plan_broke_for_good_says_that_it_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = make_core(VOCAB)
+    core.add(ask("r"))
+
+    def attach(*args: Any) -> None:
+        raise ArithmeticError("planted")  # the request is in no queue any more, and does not run yet
+
+    monkeypatch.setattr(core.scheduler.kv, "attach", attach)
+    with pytest.raises(EngineDeadError, match=r"planted; and it cannot go on"):
+        core.step()
+
+
+def test_an_interrupted_step_is_an_error_for_its_requests_and_the_callers_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = make_core(VOCAB)
+    executable = core.runner.executable
+    run_step = executable.run
+    core.add(ask("mine"))
+    core.add(ask("other", [8, 8]))
+    core.step()
+
+    def interrupted(batch: Any) -> None:
+        monkeypatch.setattr(executable, "run", run_step)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(executable, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        core.step()
+    core.abort("mine")
+    assert core.has_work
+    (other,) = core.step()
+    assert (other.request_id, other.finish_reason) == ("other", "error") and "KeyboardInterrupt" in other.error
+    assert tokens(run(core, ask("next"))[("next", 0)]) == greedy_after(PROMPT, 5, VOCAB)
     assert_nothing_stays(core)
 
 

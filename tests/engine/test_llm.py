@@ -10,7 +10,7 @@ from tests.engine.fake_executable import EOS, FakeExecutable, greedy_after, make
 from tests.engine.server.fakes import make_text
 
 from octavo.engine.errors import EngineDeadError, RequestError
-from octavo.engine.llm import LLM, Piece
+from octavo.engine.llm import LLM, AnswerError, Piece
 from octavo.engine.sampling_params import SamplingParams
 
 TEXT = make_text()
@@ -94,7 +94,7 @@ def test_closing_a_stream_aborts_what_is_left(llm: LLM) -> None:
 
 
 def test_a_bad_prompt_among_good_ones_leaves_nothing_running(llm: LLM) -> None:
-    with pytest.raises(RequestError, match="token id"):
+    with pytest.raises(RequestError, match="prompt 1: prompt holds token id"):
         llm.generate([[70], [VOCAB]], greedy())
     with pytest.raises(RequestError, match="temperature"):
         llm.stream("Hello", greedy(temperature=-1.0))  # before the first piece is asked for
@@ -119,15 +119,67 @@ def test_a_request_that_vanishes_is_an_error_not_a_wait(llm: LLM) -> None:
     stream = llm.stream("Hello", greedy(max_tokens=30))
     next(stream)
     llm.core.abort("llm-0")
-    with pytest.raises(EngineDeadError, match="gone"):
+    with pytest.raises(EngineDeadError, match=r"gone from the engine \(prompt.choice 0.0\)"):
         list(stream)
 
 
-def test_a_failing_step_is_the_callers_error_and_the_next_call_works(llm: LLM) -> None:
+def executable_of(llm: LLM) -> FakeExecutable:
     executable = llm.core.runner.executable
     assert isinstance(executable, FakeExecutable)
-    executable.broken_at = 70
-    with pytest.raises(RequestError, match="planted"):
+    return executable
+
+
+def test_a_failing_step_is_the_callers_error_and_the_next_call_works(llm: LLM) -> None:
+    executable_of(llm).broken_at = 70
+    with pytest.raises(RequestError, match=r"^the engine could not run this step: ArithmeticError: planted$"):
         llm.generate([[70, 71]], greedy())
-    executable.broken_at = None
+    executable_of(llm).broken_at = None
     assert llm.generate([[70, 71]], greedy())[0].token_ids == greedy_after([70, 71], 6, VOCAB)
+
+
+def test_a_failing_step_costs_only_the_answers_in_it_and_they_are_named(llm: LLM) -> None:
+    executable_of(llm).broken_at = 70
+    bias = {70: -100.0}  # no answer says the token whose step breaks
+    prompts = [[80 + i, 90] if i != 2 else [70, 90] for i in range(9)]  # four run at once
+    with pytest.raises(
+        AnswerError, match=r"^4 of 9 answers failed \(prompt.choice 0.0, 1.0, 2.0, 3.0\): .*planted"
+    ) as caught:
+        llm.generate(prompts, greedy(logit_bias=bias))
+    done = caught.value.completions
+    assert [c.prompt_index for c in done] == list(range(9)) and caught.value.failed == done[:4]
+    assert all(c.finish_reason == "error" and "planted" in c.error for c in done[:4])
+    good = llm.generate(prompts[4:], greedy(logit_bias=bias))
+    assert [c.token_ids for c in done[4:]] == [c.token_ids for c in good] and not any(c.error for c in done[4:])
+    pieces = []
+    with pytest.raises(AnswerError, match="4 of 9"):
+        pieces += iter(llm.stream(prompts, greedy(logit_bias=bias)))
+    assert [text_of(pieces, place) for place in range(4, 9)] == [c.text for c in good]
+    assert not llm.core.has_work and not llm._inboxes
+
+
+def test_an_answer_that_fails_keeps_what_it_said_until_then(llm: LLM) -> None:
+    answer = greedy_after([71, 72], 6, VOCAB)
+    executable_of(llm).broken_at = answer[3]
+    with pytest.raises(AnswerError) as caught:
+        llm.generate([[71, 72]], greedy())
+    (failed,) = caught.value.failed
+    assert failed.token_ids == answer[: answer.index(answer[3]) + 1] and failed.text
+
+
+def test_an_interrupt_ends_its_call_and_names_what_it_cost_others(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = executable_of(llm)
+    run_step = executable.run
+    other = llm.stream([[75, 76], [77, 78]], greedy(max_tokens=30))
+    next(other)
+
+    def interrupted(batch: Any) -> None:
+        monkeypatch.setattr(executable, "run", run_step)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(executable, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate([[70, 71]], greedy())
+    assert llm.generate([[70, 71]], greedy())[0].token_ids == greedy_after([70, 71], 6, VOCAB)
+    with pytest.raises(AnswerError, match=r"2 of 2 .*KeyboardInterrupt"):
+        list(other)
+    assert not llm.core.has_work and llm.core.stats()["kv_blocks_used"] == 0

@@ -73,7 +73,8 @@ class Conversation:
         return _HELP
 
     def ask(self, question: str) -> Iterator[str]:
-        """The answer's pieces. A stopped answer stays in the conversation as far as it came; a refused one does not."""
+        """The answer's pieces. A stopped answer stays in the conversation as far as it came; a refused or failed one does
+        not."""
         self.messages.append({"role": "user", "content": question})
         parts: list[str] = []
         try:
@@ -82,6 +83,7 @@ class Conversation:
                 yield piece.text
         except RequestError:
             self.messages.pop()
+            parts.clear()
             raise
         finally:
             if parts:

@@ -21,7 +21,7 @@ from tests.engine.server.conftest import is_listening, wait_until
 from tests.engine.server.fakes import FakeEngine, make_text
 
 from octavo.engine.errors import ModelError, OctavoError, RequestError
-from octavo.engine.llm import Completion, Piece
+from octavo.engine.llm import AnswerError, Completion, Piece
 from octavo.engine.loading.source import Source
 from octavo.engine.server.cli import COMMANDS, main
 from octavo.engine.server.commands import bench, doctor
@@ -53,8 +53,11 @@ class ScriptedLLM:
     def stream_chat(self, messages: list[dict[str, str]], params: Any) -> Iterator[Piece]:
         if messages[-1]["content"] == "refuse":
             raise RequestError("too long")
+        if messages[-1]["content"] == "fail":
+            yield Piece(0, 0, "half an ans")
+            raise AnswerError([Completion(0, 0, [1], error="the step failed")], 1, "engine_error")
         self.asked.append([dict(message) for message in messages])
-        return self.stream(messages[-1]["content"], params)
+        yield from self.stream(messages[-1]["content"], params)
 
 
 @pytest.fixture(autouse=True)
@@ -178,14 +181,21 @@ def test_generate_chat_reads_standard_input(
 def test_chat_keeps_the_conversation_and_obeys_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = "ab\ncd\n/undo\nef\nrefuse\n/reset\ngh\n/system be kind\nij\n/exit\nnever\n"
+    lines = "ab\ncd\n/undo\nef\nrefuse\nfail\nkl\n/reset\ngh\n/system be kind\nij\n/exit\nnever\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     assert main(["chat", "m", "--system", "s"]) == 0
     taken = capsys.readouterr()
-    assert taken.out == "ba\ndc\nfe\nhg\nji\n"
-    assert "too long" in taken.err
+    assert taken.out == "ba\ndc\nfe\nhalf an anslk\nhg\nji\n"
+    assert "too long" in taken.err and "the step failed" in taken.err
     turns = [[message["content"] for message in asked] for asked in ScriptedLLM.asked if isinstance(asked, list)]
-    assert turns == [["s", "ab"], ["s", "ab", "ba", "cd"], ["s", "ab", "ba", "ef"], ["s", "gh"], ["be kind", "ij"]]
+    assert turns == [
+        ["s", "ab"],
+        ["s", "ab", "ba", "cd"],
+        ["s", "ab", "ba", "ef"],
+        ["s", "ab", "ba", "ef", "fe", "kl"],
+        ["s", "gh"],
+        ["be kind", "ij"],
+    ]
 
 
 def test_pull_prints_where_the_model_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
