@@ -3,7 +3,8 @@
     octavo bench decode -- --peer-python /path/with/llama-cpp/bin/python [--vllm-python P --vllm-model FOLDER]
 
 decode.b1     one request, single-token steps after a prompt of 64; peer llama.cpp on the same file (ratio >= 0.9 wanted)
-decode.b16    16 requests of 128 prompt tokens: 16 * 127 / (time of 128 new tokens - time of 1); peer vLLM's CPU build
+decode.b16    16 requests of 128 prompt tokens: 16 * 127 / (time of 128 new tokens - time of 1); peer vLLM's CPU build, while all
+              its requests decode
 prefill.512   a prompt of 512 tokens to its first token; peer llama.cpp
 All go through the whole engine: scheduler, sampler, prefix cache off, bfloat16 keys and values. Two threads.
 """
@@ -12,11 +13,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.cells import Prompts
 from benchmarks.common import MODEL, Call, Peer, Samples, interleave, parser, report, row, say
 from benchmarks.processes import PeerProcess, model_file
 
@@ -28,16 +29,6 @@ from octavo.engine.sampling_params import SamplingParams
 
 NEW, BATCH = 128, 16
 PAUSE_S = 0.05
-
-
-class Prompts:
-    """Token ids that never repeat, so that no cache can help anybody."""
-
-    def __init__(self) -> None:
-        self._rng = random.Random(1)
-
-    def __call__(self, length: int) -> list[int]:
-        return [self._rng.randrange(1000, 40000) for _ in range(length)]
 
 
 class Engine:
@@ -103,33 +94,37 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         def peer(process: PeerProcess | None, samples: Samples) -> Peer | None:
             return None if process is None else Peer(process.name, process.version, samples)
 
-        def asked(process: PeerProcess | None, work: float, **command: Any) -> Callable[[], float] | None:
-            if process is None:
-                return None
-            return lambda: (
-                work / float(process.ask(**{k: v() if callable(v) else v for k, v in command.items()})["seconds"])
-            )
+        def asked(process: PeerProcess | None, requests: int, length: int, new: int) -> Callable[[], float] | None:
+            """The rate of a peer: of decoding for many new tokens, of the prompt for one."""
+
+            def call() -> float:
+                assert process is not None
+                found = process.ask(do="generate", prompts=[prompts(length) for _ in range(requests)], new=new)
+                if new == 1:
+                    return float(length / found["seconds"])
+                return float(found["window_tokens"] / found["window_seconds"])
+
+            return None if process is None else call
 
         if "b1" in args.only:
             found = turns(
                 lambda: NEW / engine.decode(prompts(64), NEW),
-                asked(llama, NEW, do="decode", prompt=lambda: prompts(64), new=NEW),
+                asked(llama, 1, 64, NEW + 1),
                 args,
             )
             yield row("decode.b1", "tokens/s", found[0], peer=peer(llama, found[1]), **how)
         if "b16" in args.only:
             several = lambda: [prompts(128) for _ in range(BATCH)]  # noqa: E731
-            batched = lambda new: float(vllm.ask(do="batch", prompts=several(), new=new)["seconds"])  # noqa: E731
             found = turns(
                 lambda: BATCH * (NEW - 1) / (engine.run(several(), NEW) - engine.run(several(), 1)),
-                None if vllm is None else lambda: BATCH * (NEW - 1) / (batched(NEW) - batched(1)),
+                asked(vllm, BATCH, 128, NEW),
                 args,
             )
             yield row("decode.b16", "tokens/s", found[0], peer=peer(vllm, found[1]), **how)
         if "prefill" in args.only:
             found = turns(
                 lambda: 512 / engine.run([prompts(512)], 1),
-                asked(llama, 512, do="prefill", prompt=lambda: prompts(512)),
+                asked(llama, 1, 512, 1),
                 args,
             )
             yield row("prefill.512", "tokens/s", found[0], peer=peer(llama, found[1]), **how)

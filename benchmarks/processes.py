@@ -129,20 +129,41 @@ def memory_bytes(pid: int, what: str = "VmHWM") -> int:
 
 
 class PeerProcess:
-    """A program of benchmarks/peers under another Python: it prints its name and version, then answers JSON lines."""
+    """A program of benchmarks/peers under another Python: it prints its name and version, then answers JSON lines.
 
-    def __init__(self, python: str, script: str, *words: str) -> None:
+    It is a process group of its own, so that it can be put to sleep, threads that spin and all, while others are measured.
+    """
+
+    def __init__(self, python: str, script: str, *words: str, env: Mapping[str, str] | None = None) -> None:
         command = [python, str(PEERS / script), *words]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        hello = self._read()
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=None if env is None else dict(env),
+            start_new_session=True,
+        )
+        self.name = Path(script).stem
+        try:
+            hello = self._answer()
+        except RuntimeError:
+            self.close()
+            raise
         self.name, self.version = str(hello["peer"]), str(hello["version"])
 
     def __enter__(self) -> PeerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets it end, or ends it."""
+        self.wake()
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
@@ -151,12 +172,31 @@ class PeerProcess:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
+    def sleep(self) -> None:
+        """Stops the whole group until `wake`."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Lets a stopped group go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
     def ask(self, **command: Any) -> dict[str, Any]:
-        """One command, one answer."""
+        """One command, one answer. RuntimeError if the answer is an error or the program ended."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
-        return self._read()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        answer = self._read()
+        if "error" in answer:
+            raise RuntimeError(f"{self.name}: {answer['error']}")
+        return answer
 
     def _read(self) -> dict[str, Any]:
         assert self.process.stdout is not None

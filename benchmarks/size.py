@@ -109,7 +109,7 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     peer = None
     if args.peer_python:
         with PeerProcess(args.peer_python, "llamacpp.py", path, str(args.threads)) as process:
-            process.ask(do="decode", prompt=list(range(1000, 1300)), new=8)
+            process.ask(do="generate", prompts=[list(range(1000, 1300))], new=8)
             peer = Peer(process.name, process.version, Samples([process.ask(do="memory")["bytes"] / MB], [0.0]))
     found = serving_bytes(path, args.threads)
     parts = {name: round(size / MB, 1) for name, size in found.items()}

@@ -13,11 +13,15 @@ from benchmarks.processes import environment
 from octavo.engine.server.commands.bench import catalogue
 
 NAMES = catalogue(ROOT / "benchmarks")
+NAMES_OF_MODULES = [
+    "scheduler", "kv_pool", "profile", "kernels.__main__", "size", "startup", "decode", "models", "limits", "table",
+]  # fmt: skip
 
 
 def test_all_benchmarks_are_there() -> None:
-    assert {"startup", "size", "decode", "scheduler", "kv_pool", "kernels", "profile"} <= NAMES.keys()
-    assert not {"common", "processes", "peers/llamacpp"} & NAMES.keys()
+    wanted = {"startup", "size", "decode", "scheduler", "kv_pool", "kernels", "profile", "models", "limits", "table"}
+    assert wanted <= NAMES.keys()
+    assert not {"common", "processes", "cells", "grid", "peers/llamacpp", "peers/protocol"} & NAMES.keys()
     assert all(text.endswith(".") or ":" in text for text in NAMES.values())
 
 
@@ -33,7 +37,7 @@ def test_every_benchmark_takes_the_common_options(name: str) -> None:
         assert "octavo bench" not in line or f"octavo bench {name}" in line
 
 
-@pytest.mark.parametrize("name", ["scheduler", "kv_pool", "profile", "kernels.__main__", "size", "startup", "decode"])
+@pytest.mark.parametrize("name", NAMES_OF_MODULES)
 def test_results_are_made_by_one_function(name: str) -> None:
     try:
         module = importlib.import_module(f"benchmarks.{name}")

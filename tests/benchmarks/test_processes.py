@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ for line in sys.stdin:
     command = json.loads(line)
     if command["do"] == "die":
         sys.exit(3)
+    if command["do"] == "fail":
+        print(json.dumps({"error": "cannot"}), flush=True)
+        continue
     print("noise")
     print(json.dumps({"seconds": command["new"]}), flush=True)
 """
@@ -73,3 +77,32 @@ def test_labels_of_metrics_are_kept() -> None:
 def test_children_run_the_same_sources() -> None:
     code = "import octavo, benchmarks.common; print(octavo.__version__)"
     subprocess.run([sys.executable, "-c", code], env=processes.environment(), check=True, cwd="/", capture_output=True)
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_peer_sleeps_and_wakes(toy: str) -> None:
+    with PeerProcess(sys.executable, toy) as peer:
+        peer.sleep()
+        end = time.monotonic() + 10
+        while state(peer.process.pid) != "T" and time.monotonic() < end:
+            time.sleep(0.01)
+        assert state(peer.process.pid) == "T"
+        peer.wake()
+        assert peer.ask(do="x", new=3)["seconds"] == 3
+        peer.sleep()
+    assert peer.process.returncode == 0
+
+
+def test_peers_errors_are_raised(toy: str) -> None:
+    with PeerProcess(sys.executable, toy) as peer, pytest.raises(RuntimeError, match="toy: cannot"):
+        peer.ask(do="fail")
+
+
+def test_peer_gets_the_environment_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PEERS", tmp_path)
+    (tmp_path / "env.py").write_text('import json, os; print(json.dumps({"peer": os.environ["A"], "version": ""}))')
+    with PeerProcess(sys.executable, "env.py", env={"A": "b"}) as peer:
+        assert peer.name == "b"
