@@ -84,8 +84,8 @@ class LLM:
         environment = read_environment()
         cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
         source = resolve(model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
-        with ThreadPoolExecutor(1) as beside:  # weights are packed without the GIL, so the tokenizer is built meanwhile
-            text = beside.submit(load_text, config.tokenizer or source.path)
+        with ThreadPoolExecutor(1) as beside:  # weights are packed without the GIL, so the tokenizer is made meanwhile
+            text = beside.submit(load_text, config.tokenizer or source.path, in_excerpts=True)
             core = build_core(replace(config, model=str(source.path)))
         self._use(core, text.result())
 

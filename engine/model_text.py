@@ -74,14 +74,15 @@ class ModelText:
         )
 
 
-def load_text(path: str | Path, *, template: str | None = None) -> ModelText:
-    """Tokenizer and template of a resolved model path. `template`: a built-in's name or template text instead of its own."""
+def load_text(path: str | Path, *, template: str | None = None, in_excerpts: bool = False) -> ModelText:
+    """Tokenizer and template of a resolved model path. `template`: a built-in's name or template text instead of its own.
+    `in_excerpts`: a large vocabulary is built only once texts have made it worth it."""
     files = open_model(path)
     try:
         if files.tokenizer_files:
             tokenizer = Tokenizer.from_file(next(iter(files.tokenizer_files.values())).parent)
         elif files.kind == "gguf":
-            tokenizer = Tokenizer.from_gguf(files.metadata)
+            tokenizer = Tokenizer.from_gguf(files.metadata, in_excerpts=in_excerpts)
         else:
             raise ModelError(f"{path} has no tokenizer files; give the folder that holds tokenizer.json")
     finally:

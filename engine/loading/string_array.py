@@ -76,6 +76,12 @@ class StringArray(Sequence[str]):
             self._decoded = self._decode_all()
         return self._decoded
 
+    def stored(self) -> tuple[Bytes, Offsets, Offsets]:
+        """(bytes, starts, lengths): entry i is bytes[starts[i] : starts[i] + lengths[i]], and eight bytes follow the last."""
+        end = int(self._starts[-1] + self._lengths[-1]) if len(self) else 0
+        view = self._view if end + 8 <= len(self._view) else np.append(self._view[:end], np.zeros(8, np.uint8))
+        return view, self._starts, self._lengths
+
     def _text(self, index: int) -> str:
         try:
             return self.raw(index).decode()

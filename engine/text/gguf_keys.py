@@ -8,15 +8,20 @@ Source: the GGUF specification (ggml-org/ggml docs/gguf.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from octavo.engine.errors import ModelError
 from octavo.engine.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
+from octavo.engine.text.score_merges import merges_from_scores
 
 if TYPE_CHECKING:
+    from tokenizers import AddedToken
     from tokenizers import Tokenizer as RustTokenizer
 
 log = logging.getLogger(__name__)
@@ -44,7 +49,7 @@ _TURN_ENDS = frozenset(
 
 
 class TokenizerKeys:
-    """The tokenizer keys of one file, checked."""
+    """The tokenizer keys of one file, checked. Tokens of a mapped file are decoded one by one until `texts` is asked for."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self.metadata = metadata
@@ -53,13 +58,15 @@ class TokenizerKeys:
             raise ModelError(
                 "this GGUF file has no tokenizer (no tokenizer.ggml.tokens); give a file or folder that has one"
             )
-        self.tokens: list[str] = self.array("tokens")
-        self.types: list[int] = self.array("token_type") or [NORMAL] * len(self.tokens)
+        tokens = metadata["tokenizer.ggml.tokens"]
+        self.tokens: Sequence[str] = tokens if isinstance(tokens, Sequence) else self.array("tokens")
+        kinds = metadata.get("tokenizer.ggml.token_type", ())
+        self.types: NDArray[np.signedinteger[Any]] = np.asarray(kinds if len(kinds) else [NORMAL] * len(self.tokens))
         if len(self.types) != len(self.tokens):
             raise ModelError(
                 f"tokenizer.ggml.token_type has {len(self.types)} entries for {len(self.tokens)} tokens; damaged file"
             )
-        self.marked = [index for index, kind in enumerate(self.types) if kind != NORMAL]
+        self.marked: list[int] = np.flatnonzero(self.types != NORMAL).tolist()
         self.pre = str(metadata.get("tokenizer.ggml.pre") or "default")
         self.bos_id = self.token_id("bos")
         if self.bos_id is None and self.model == "bert":
@@ -85,6 +92,24 @@ class TokenizerKeys:
             log.warning("the GGUF file's tokenizer.huggingface.json does not fit its token list; converting the list")
             return None
         return rust
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """All tokens."""
+        return self.array("tokens")
+
+    @cached_property
+    def added(self) -> dict[int, AddedToken]:
+        """Control tokens, which become special, and user-defined ones, which become plain added tokens; by id."""
+        from tokenizers import AddedToken
+
+        out = {}
+        for index in self.marked:
+            kind = self.types[index]
+            is_special = kind == CONTROL or (kind == UNKNOWN and self.model != "gpt2")
+            if (is_special or kind == USER_DEFINED) and (text := self.tokens[index]):
+                out[index] = AddedToken(text, special=bool(is_special), normalized=False)
+        return out
 
     @cached_property
     def family(self) -> PreTokenizer:
@@ -159,9 +184,7 @@ class TokenizerKeys:
     def eos_ids(self) -> tuple[int, ...]:
         """The declared end tokens, then every control token that ends a turn by its well-known spelling."""
         declared = [self.token_id(name) for name in ("eos", "eot", "eom")]
-        known = [
-            i for i in self.marked if self.types[i] == CONTROL and self.tokens[i] in _TURN_ENDS and i != self.bos_id
-        ]
+        known = [i for i, t in self.added.items() if t.special and t.content in _TURN_ENDS and i != self.bos_id]
         return tuple(dict.fromkeys(i for i in [*declared, *known] if i is not None))
 
     def chat_templates(self) -> dict[str, str]:
@@ -173,20 +196,22 @@ class TokenizerKeys:
         return found
 
     def vocab(self) -> dict[str, int]:
-        vocab = dict(zip(self.tokens, range(len(self.tokens)), strict=True))
-        if len(vocab) != len(self.tokens):
+        vocab = dict(zip(self.texts, range(len(self.texts)), strict=True))
+        if len(vocab) != len(self.texts):
             # A later duplicate would take the earlier token's id; the first one keeps its spelling, as in the
             # originals.
             vocab = {}
-            for index, text in enumerate(self.tokens):
+            for index, text in enumerate(self.texts):
                 name = text if text not in vocab else f"{text}\ufffe{index}"
                 vocab[name] = index
         return vocab
 
     def merges(self) -> list[tuple[str, str]]:
-        """The merge list as pairs. A space inside a piece never occurs: byte-level pieces spell it as another
-        letter."""
+        """The merge list as pairs, recovered from the scores where SentencePiece's kind lacks it. A space inside a piece
+        never occurs: byte-level pieces spell it as another letter."""
         lines = self.array("merges")
+        if not lines and self.model == "llama":
+            return merges_from_scores(self.texts, self.scores(), self.types)
         if not lines:
             raise ModelError(
                 f"tokenizer.ggml.model is {self.model!r} but there is no tokenizer.ggml.merges; the file is damaged"
@@ -198,22 +223,20 @@ class TokenizerKeys:
         pairs = list(map(str.split, lines, repeat(" "), repeat(1)))
         return cast("list[tuple[str, str]]", list(map(tuple, pairs)))
 
+    def scores(self) -> NDArray[np.float64]:
+        """One number per token. ModelError if the counts differ."""
+        scores = np.asarray(self.metadata.get("tokenizer.ggml.scores", ()), np.float64)
+        if len(scores) != len(self.tokens):
+            raise ModelError(
+                f"tokenizer.ggml.scores has {len(scores)} entries for {len(self.tokens)} tokens; the file is damaged"
+            )
+        return scores
+
     def unk_token(self) -> str | None:
         index = self.token_id("unknown")
         return None if index is None else self.tokens[index]
 
     def add_tokens(self, rust: RustTokenizer) -> None:
         """Make control tokens special and user-defined tokens plain added tokens, in id order."""
-        from tokenizers import AddedToken
-
-        special, plain = [], []
-        for index in self.marked:
-            text, kind = self.tokens[index], self.types[index]
-            if not text:
-                continue
-            if kind == CONTROL or (kind == UNKNOWN and self.model != "gpt2"):
-                special.append(AddedToken(text, special=True, normalized=False))
-            elif kind == USER_DEFINED:
-                plain.append(AddedToken(text, special=False, normalized=False))
-        rust.add_special_tokens(special)
-        rust.add_tokens(plain)
+        rust.add_special_tokens([token for token in self.added.values() if token.special])
+        rust.add_tokens([token for token in self.added.values() if not token.special])

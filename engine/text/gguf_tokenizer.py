@@ -1,8 +1,9 @@
 """Build a `tokenizers` tokenizer from the `tokenizer.ggml.*` keys of a GGUF file, id for id with the original one.
 
-Objects are built in memory (`models.BPE(vocab=dict, merges=list)`); measured on SmolLM2 (49,152 tokens, 48,900 merges,
-two shared AMD Milan cores) that takes 65-80 ms, where parsing the same tokenizer as JSON takes 87-107 ms plus reading
-the file, so nothing is cached on disk.
+Objects are built in memory (`models.BPE(vocab=dict, merges=list)`); measured on two shared AMD cores that takes 65-80 ms
+for SmolLM2 (49,152 tokens, 48,900 merges) and 0.7-0.8 s for Gemma 3 (262,144 tokens, 513,511 merges), where parsing the
+same tokenizers as JSON takes 80-107 ms and 0.8-1.0 s, so nothing is cached on disk. What needs only a short text or two
+takes a vocabulary in excerpts instead (gguf_excerpt.py).
 
 Kinds (`tokenizer.ggml.model`): `gpt2` byte-level BPE (its pre-tokenizer by name, see pretokenizers.py), and BPE over
 raw UTF-8 for `pre` gemma4; `llama` SentencePiece BPE, merges recovered from scores; `bert` WordPiece; `t5` Unigram.
@@ -21,8 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import ModelError
+from octavo.engine.text.gguf_excerpt import ExcerptVocabulary
 from octavo.engine.text.gguf_keys import BYTE, NORMAL, RAW_BPE, SPACE, TokenizerKeys
-from octavo.engine.text.score_merges import merges_from_scores
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class BuiltTokenizer:
     """A tokenizer and what the file says about its use. `num_tokens` counts the vocabulary, added tokens included."""
 
-    rust: RustTokenizer
+    rust: RustTokenizer | ExcerptVocabulary
     num_tokens: int
     bos_id: int | None
     eos_ids: tuple[int, ...]
@@ -41,28 +42,16 @@ class BuiltTokenizer:
     chat_templates: dict[str, str]
 
 
-def build_gguf_tokenizer(metadata: Mapping[str, Any]) -> BuiltTokenizer:
+def build_gguf_tokenizer(metadata: Mapping[str, Any], *, in_excerpts: bool = False) -> BuiltTokenizer:
     """The tokenizer of a GGUF file. `metadata` maps keys to str, int, float, bool and lists (or arrays) of them.
 
+    `in_excerpts`: the whole is built only once texts have made it worth it, where the kind allows that.
     Raises ModelError when keys are missing or disagree, or the kind or pre-tokenizer is not known.
     """
-    # Hundreds of thousands of live tuples would set the cyclic collector off again and again, for nothing.
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return _build(metadata)
-    finally:
-        if is_collecting:
-            gc.enable()
-
-
-def _build(metadata: Mapping[str, Any]) -> BuiltTokenizer:
     reader = TokenizerKeys(metadata)
-    rust = reader.original()
-    if rust is None:
-        rust = _convert(reader)
+    rust = ExcerptVocabulary.of(reader, _convert) if in_excerpts else None
     return BuiltTokenizer(
-        rust=rust,
+        rust=rust or reader.original() or _convert(reader),
         num_tokens=len(reader.tokens),
         bos_id=reader.bos_id,
         eos_ids=reader.eos_ids(),
@@ -78,7 +67,14 @@ def _convert(reader: TokenizerKeys) -> RustTokenizer:
             f"tokenizer.ggml.model is {reader.model!r}; known are {', '.join(_BUILDERS)}; "
             "use a model folder with its tokenizer.json instead"
         )
-    rust = _BUILDERS[reader.model](reader)
+    # Hundreds of thousands of live tuples would set the cyclic collector off again and again, for nothing.
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        rust = _BUILDERS[reader.model](reader)
+    finally:
+        if is_collecting:
+            gc.enable()
     reader.add_tokens(rust)
     reader.add_post_processor(rust)
     return rust
@@ -108,10 +104,7 @@ def _build_gpt2(reader: TokenizerKeys) -> RustTokenizer:
 
 
 def _build_llama(reader: TokenizerKeys) -> RustTokenizer:
-    vocab = reader.vocab()
-    lines = reader.array("merges")
-    merges = reader.merges() if lines else merges_from_scores(reader.tokens, reader.array("scores"), reader.types)
-    return _sentencepiece_bpe(reader, vocab, merges, has_prefix=reader.flag("add_space_prefix", True))
+    return _sentencepiece_bpe(reader, reader.vocab(), reader.merges(), has_prefix=reader.flag("add_space_prefix", True))
 
 
 def _sentencepiece_bpe(
@@ -145,7 +138,7 @@ def _build_bert(reader: TokenizerKeys) -> RustTokenizer:
 
     # GGUF marks the start of words instead of their continuation.
     vocab: dict[str, int] = {}
-    for index, (text, kind) in enumerate(zip(reader.tokens, reader.types, strict=True)):
+    for index, (text, kind) in enumerate(zip(reader.texts, reader.types.tolist(), strict=True)):
         if kind == NORMAL and not (text.startswith("[") and text.endswith("]")):
             text = text[1:] if text.startswith(SPACE) else "##" + text
         vocab.setdefault(text, index)
@@ -163,12 +156,7 @@ def _build_bert(reader: TokenizerKeys) -> RustTokenizer:
 def _build_t5(reader: TokenizerKeys) -> RustTokenizer:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    scores = reader.array("scores")
-    if len(scores) != len(reader.tokens):
-        raise ModelError(
-            f"tokenizer.ggml.scores has {len(scores)} entries for {len(reader.tokens)} tokens; the file is damaged"
-        )
-    pieces = list(zip(reader.vocab(), map(float, scores), strict=True))
+    pieces = list(zip(reader.vocab(), reader.scores().tolist(), strict=True))
     has_bytes = BYTE in reader.types
     rust = Tokenizer(models.Unigram(pieces, unk_id=reader.token_id("unknown") or 0, byte_fallback=has_bytes))
     steps: list[Any] = []

@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from octavo.engine.errors import RequestError
+from octavo.engine.text.gguf_excerpt import ExcerptVocabulary
 from octavo.engine.text.spans import Span, Trust, merge_spans, spans_text
 
 if TYPE_CHECKING:
@@ -38,7 +39,11 @@ class GuardedEncoder:
     MODEL."""
 
     def __init__(
-        self, rust: RustTokenizer, control: Iterable[int], markup: Iterable[int] = (), unk_id: int | None = None
+        self,
+        rust: RustTokenizer | ExcerptVocabulary,
+        control: Iterable[int],
+        markup: Iterable[int] = (),
+        unk_id: int | None = None,
     ) -> None:
         self._rust = rust
         self._unk_id = unk_id
@@ -62,7 +67,8 @@ class GuardedEncoder:
         if self._is_honest(text, spans, encoding, ids):
             return ids
         if self._plain is None:
-            self._plain = _PlainTokenizer(self._rust, self._added, self._limit, self._unk_id)
+            whole = self._rust.whole() if isinstance(self._rust, ExcerptVocabulary) else self._rust
+            self._plain = _PlainTokenizer(whole, self._added, self._limit, self._unk_id)
         return self._plain.encode(self._occurrences(spans))
 
     def _is_honest(self, text: str, spans: Sequence[Span], encoding: object, ids: list[int]) -> bool:

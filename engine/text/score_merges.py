@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.engine.errors import ModelError
-
 Places = NDArray[np.signedinteger[Any]]
 Hashes = NDArray[np.uint64]
 
@@ -24,18 +22,14 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)
 _SPARE_BITS = 4  # one key in sixteen slots or fewer
 
 
-def merges_from_scores(tokens: Sequence[str], scores: Sequence[float], types: Sequence[int]) -> list[tuple[str, str]]:
-    """Pairs in the order they apply. `scores` float, one per token; equal ones in the order of ids.
+def merges_from_scores(tokens: Sequence[str], scores: NDArray[np.float64], types: Places) -> list[tuple[str, str]]:
+    """Pairs in the order they apply. `scores` and `types`, one per token; equal scores in the order of ids.
 
     For one token the longer left part comes first, as in the published conversions. Only normal tokens take part or
-    result from a merge. ModelError if the counts differ.
+    result from a merge.
     """
-    if len(scores) != len(tokens):
-        raise ModelError(
-            f"tokenizer.ggml.scores has {len(scores)} entries for {len(tokens)} tokens; the file is damaged"
-        )
-    normal = np.flatnonzero(np.asarray(types) == _NORMAL)
-    best_first = normal[np.argsort(-np.asarray(scores, np.float64)[normal], kind="stable")]
+    normal = np.flatnonzero(types == _NORMAL)
+    best_first = normal[np.argsort(-scores[normal], kind="stable")]
     texts = [
         tokens[i] for i in best_first[::-1].tolist()
     ]  # worst first, and turned round at the end: longer left parts

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import RequestError
+from octavo.engine.text.gguf_excerpt import ExcerptVocabulary
 from octavo.engine.text.guarded import GuardedEncoder
 from octavo.engine.text.spans import Span, Trust
 from octavo.engine.text.token_bytes import PLAIN, SENTENCEPIECE, TokenSpelling
@@ -45,7 +46,7 @@ class Tokenizer:
 
     def __init__(
         self,
-        rust: RustTokenizer,
+        rust: RustTokenizer | ExcerptVocabulary,
         *,
         bos_id: int | None = None,
         eos_ids: Sequence[int] = (),
@@ -53,12 +54,15 @@ class Tokenizer:
         unk_id: int | None = None,
         chat_templates: Mapping[str, str] | None = None,
     ) -> None:
-        """`rust`: a `tokenizers.Tokenizer`, whose post-processor says which special tokens surround a text."""
-        self.rust = rust
-        rust.no_truncation()
-        rust.no_padding()
-        self._added = {i: entry.content for i, entry in rust.get_added_tokens_decoder().items()}
-        self._special = frozenset(i for i, entry in rust.get_added_tokens_decoder().items() if entry.special)
+        """`rust`: a `tokenizers.Tokenizer` or what stands in for it; its post-processor says which special tokens
+        surround a text."""
+        self._vocabulary = rust
+        if not isinstance(rust, ExcerptVocabulary):
+            rust.no_truncation()
+            rust.no_padding()
+        added = rust.get_added_tokens_decoder()
+        self._added = {i: entry.content for i, entry in added.items()}
+        self._special = frozenset(i for i, entry in added.items() if entry.special)
         self._spelling = TokenSpelling(rust.decoder)
         self._bytes: dict[int, bytes] = {}
         self._markup: frozenset[int] = frozenset()
@@ -70,7 +74,7 @@ class Tokenizer:
         self.pad_id = pad_id
         self.unk_id = unk_id
         self.chat_templates: dict[str, str] = dict(chat_templates or {})
-        self._single = _surrounding(rust.encode("a"))
+        self._single = _surrounding(rust)
         self._pair: tuple[list[list[int]], list[list[int]]] | None = None
 
     @classmethod
@@ -84,11 +88,12 @@ class Tokenizer:
         return load_json_tokenizer(Path(path))
 
     @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
-        """From a GGUF file's metadata mapping (`tokenizer.ggml.*` and `tokenizer.chat_template*`)."""
+    def from_gguf(cls, metadata: Mapping[str, Any], *, in_excerpts: bool = False) -> Tokenizer:
+        """From a GGUF file's metadata mapping (`tokenizer.ggml.*` and `tokenizer.chat_template*`). `in_excerpts`: for
+        who encodes a few short texts and would wait for a large vocabulary (gguf_excerpt.py)."""
         from octavo.engine.text.gguf_tokenizer import build_gguf_tokenizer
 
-        built = build_gguf_tokenizer(metadata)
+        built = build_gguf_tokenizer(metadata, in_excerpts=in_excerpts)
         return cls(
             built.rust,
             bos_id=built.bos_id,
@@ -97,6 +102,11 @@ class Tokenizer:
             unk_id=built.unk_id,
             chat_templates=built.chat_templates,
         )
+
+    @property
+    def rust(self) -> RustTokenizer:
+        """The whole `tokenizers.Tokenizer`."""
+        return self._vocabulary.whole() if isinstance(self._vocabulary, ExcerptVocabulary) else self._vocabulary
 
     # Ids and tokens
 
@@ -119,11 +129,11 @@ class Tokenizer:
         """The vocabulary's spelling of an id ("" for an id in a gap); RequestError outside the vocabulary."""
         if not 0 <= token_id < self.vocab_size:
             raise RequestError(f"token id {token_id} is not in the vocabulary; allowed are 0 to {self.vocab_size - 1}")
-        return self.rust.id_to_token(token_id) or ""
+        return self._vocabulary.id_to_token(token_id) or ""
 
     def token_id(self, text: str) -> int | None:
         """The id of a vocabulary entry by its spelling, or None."""
-        return self.rust.token_to_id(text)
+        return self._vocabulary.token_to_id(text)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The raw bytes of a token, special ones included (their spelling in UTF-8)."""
@@ -204,7 +214,7 @@ class Tokenizer:
         guard = self._guard
         if guard is None:
             with self._lock:
-                guard = self._guard = GuardedEncoder(self.rust, self._special, self._markup, self.unk_id)
+                guard = self._guard = GuardedEncoder(self._vocabulary, self._special, self._markup, self.unk_id)
         try:
             return guard.encode(spans)
         except (UnicodeEncodeError, TypeError):  # lone surrogates, legal in JSON escapes, are no text
@@ -237,8 +247,12 @@ class Tokenizer:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _surrounding(encoding: Any) -> tuple[list[int], list[int]]:
-    """Special ids before and after the text of a sample encoding."""
+def _surrounding(rust: RustTokenizer | ExcerptVocabulary) -> tuple[list[int], list[int]]:
+    """Special ids before and after a text."""
+    if isinstance(rust, ExcerptVocabulary):
+        before, after = rust.affixes()
+        return [*before], [*after]
+    encoding = rust.encode("a")
     mask, ids = encoding.special_tokens_mask, encoding.ids
     inner = [place for place, special in enumerate(mask) if not special]
     if not inner:  # the sample has no token of its own in this vocabulary
