@@ -9,6 +9,7 @@ import logging
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -36,6 +37,7 @@ from octavo.platforms.types import GroupKind, KVDtype, KVSpec
 log = logging.getLogger("octavo.engine")
 MAX_LOGITS_BYTES = 64 << 20
 PACKED_CACHE_MIN_BYTES = 256 << 20  # below, packing takes no longer than mapping
+KEEP_AFTER_S = 2.0  # packed weights go to disk that long after a load, not beside the first answer
 
 
 class Phases:
@@ -66,8 +68,9 @@ class Prepared:
     plan: MemoryPlan
 
 
-def prepare(config: EngineConfig, phases: Phases, *, is_dry: bool = False) -> Prepared:
-    """Limits, platform, weights, memory plan. `is_dry`: sizes only, no weight is packed and the result cannot run."""
+def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = None, is_dry: bool = False) -> Prepared:
+    """Limits, platform, weights, memory plan. `files`: the model's, if they are open already. `is_dry`: sizes only, no
+    weight is packed and the result cannot run."""
     environment = read_environment()
     limits = read_limits()
     num_threads = config.num_threads or environment.threads or limits.thread_budget
@@ -82,7 +85,7 @@ def prepare(config: EngineConfig, phases: Phases, *, is_dry: bool = False) -> Pr
 
     cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
     source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
-    files = open_model(source.path, needs_tokenizer=False)
+    files = files or open_model(source.path, needs_tokenizer=False)
     phases.mark("open")
     weights = platform.weights(None if is_dry else packed_home(config, files, cache_dir), is_dry=is_dry)
     decoder = load_model(
@@ -120,10 +123,13 @@ def preview(config: EngineConfig) -> MemoryPlan:
     return prepare(config, Phases(), is_dry=True).plan
 
 
-def build_core(config: EngineConfig) -> EngineCore:
-    """Everything up to the first token. ModelError, ConfigError or PlatformError say what is wrong."""
+def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves: bool = True) -> EngineCore:
+    """Everything up to the first token. ModelError, ConfigError or PlatformError say what is wrong.
+
+    `files`: the model's, if they are open already. `proves` off: the caller's first request takes the first token's place.
+    """
     phases = Phases()
-    made = prepare(config, phases)
+    made = prepare(config, phases, files=files)
     log.info("%s", made.plan.line())
     files, spec, platform = made.files, made.spec, made.platform
     executable = platform.build(made.decoder, spec, made.capacity)
@@ -160,10 +166,29 @@ def build_core(config: EngineConfig) -> EngineCore:
         epoch=secrets.randbits(63),
     )
     core = EngineCore(Runner(executable, spec, made.capacity, made.decoder.spec.vocab), scheduler, info)
-    prove(core)
-    phases.mark("first_token")
-    threading.Thread(target=made.weights.save, name="octavo-packed-cache", daemon=True).start()
+    if proves:
+        prove(core)
+        phases.mark("first_token")
+    if config.packed_cache != "off":
+        core.keeper = Keeper(made.weights.save)
     return core
+
+
+class Keeper:
+    """Writes packed weights to the cache once: some seconds after the load in a thread of its own, or when told to."""
+
+    def __init__(self, save: Callable[[], None], after_s: float = KEEP_AFTER_S) -> None:
+        self._save = save
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(after_s, self.keep)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def keep(self) -> None:
+        """Returns when they are written, or cannot be; at once the second time."""
+        self._timer.cancel()
+        with self._lock:
+            self._save()
 
 
 def packed_home(config: EngineConfig, files: ModelFiles, cache_dir: Path) -> CacheHome | None:

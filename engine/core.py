@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from octavo.engine.errors import EngineDeadError, RequestError
 from octavo.engine.kv.groups import GroupKind as BlockKind
@@ -26,6 +27,9 @@ from octavo.engine.sampling_params import MAX_CHOICES, check_token_ids
 from octavo.engine.scheduler import Scheduler, SchedulerConfig
 from octavo.engine.waiting import Policy, fcfs, priority
 from octavo.platforms.types import GroupKind, KVSpec
+
+if TYPE_CHECKING:
+    from octavo.engine.build import Keeper
 
 POLICIES: dict[str, Callable[[], Policy]] = {"fcfs": lambda: fcfs, "priority": priority}
 
@@ -59,6 +63,7 @@ class EngineCore:
         # Of prompts scored in part; no entry outlives its request.
         self._prompt_scores: dict[tuple[str, int], list[TokenLogprobs | None]] = {}
         self._unsent: list[RequestOutput] = []  # of a step that its caller interrupted
+        self.keeper: Keeper | None = None  # of packed weights, where there may be some to keep
         self.num_steps = 0
         self.num_generated = 0
         self.step_s = 0.0

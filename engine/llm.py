@@ -25,9 +25,10 @@ from octavo.engine.build import build_core
 from octavo.engine.config import EngineConfig, read_environment
 from octavo.engine.core import EngineCore
 from octavo.engine.errors import EngineDeadError, RequestError
+from octavo.engine.loading.config import open_model
 from octavo.engine.loading.source import resolve
 from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
-from octavo.engine.model_text import ModelText, load_text
+from octavo.engine.model_text import ModelText, text_of
 from octavo.engine.sampling_params import SamplingParams
 
 MAX_NAMES = 8  # of failed answers in a message
@@ -85,8 +86,10 @@ class LLM:
         cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
         source = resolve(model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
         with ThreadPoolExecutor(1) as beside:  # weights are packed without the GIL, so the tokenizer is made meanwhile
-            text = beside.submit(load_text, config.tokenizer or source.path, in_excerpts=True)
-            core = build_core(replace(config, model=str(source.path)))
+            files = open_model(source.path, needs_tokenizer=config.tokenizer is None)
+            its_own = files if config.tokenizer is None else open_model(config.tokenizer)
+            text = beside.submit(text_of, its_own, in_excerpts=True)
+            core = build_core(replace(config, model=str(source.path)), files=files, proves=False)
         self._use(core, text.result())
 
     @classmethod
@@ -101,6 +104,12 @@ class LLM:
         self.text = text
         self._ids = itertools.count()
         self._inboxes: dict[str, deque[RequestOutput]] = {}  # by request id; one per call, whoever makes the step
+
+    def keep_packed(self) -> None:
+        """Writes packed weights to the cache now, so that the next start maps them; returns when they are written. Without
+        this it happens in the background, some seconds after the load."""
+        if self.core.keeper is not None:
+            self.core.keeper.keep()
 
     def generate(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None) -> list[Completion]:
         """Answers to prompts (texts or token ids), in order; with n choices, n per prompt. RequestError if a prompt is bad

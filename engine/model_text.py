@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.engine.errors import ModelError, RequestError
-from octavo.engine.loading.config import open_model
+from octavo.engine.loading.config import ModelFiles, open_model
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.text.chat_template import ChatTemplate
 from octavo.engine.text.output import TextStream
@@ -74,18 +74,22 @@ class ModelText:
         )
 
 
-def load_text(path: str | Path, *, template: str | None = None, in_excerpts: bool = False) -> ModelText:
-    """Tokenizer and template of a resolved model path. `template`: a built-in's name or template text instead of its own.
-    `in_excerpts`: a large vocabulary is built only once texts have made it worth it."""
+def load_text(path: str | Path, *, template: str | None = None) -> ModelText:
+    """Tokenizer and template of a resolved model path. `template`: a built-in's name or template text instead of its own."""
     files = open_model(path)
     try:
-        if files.tokenizer_files:
-            tokenizer = Tokenizer.from_file(next(iter(files.tokenizer_files.values())).parent)
-        elif files.kind == "gguf":
-            tokenizer = Tokenizer.from_gguf(files.metadata, in_excerpts=in_excerpts)
-        else:
-            raise ModelError(f"{path} has no tokenizer files; give the folder that holds tokenizer.json")
+        return text_of(files, template=template)
     finally:
         files.checkpoint.close()
+
+
+def text_of(files: ModelFiles, *, template: str | None = None, in_excerpts: bool = False) -> ModelText:
+    """The same of open files. `in_excerpts`: a large vocabulary is built only once texts have made it worth it."""
+    if files.tokenizer_files:
+        tokenizer = Tokenizer.from_file(next(iter(files.tokenizer_files.values())).parent)
+    elif files.kind == "gguf":
+        tokenizer = Tokenizer.from_gguf(files.metadata, in_excerpts=in_excerpts)
+    else:
+        raise ModelError(f"{files.path} has no tokenizer files; give the folder that holds tokenizer.json")
     has_template = template is not None or bool(tokenizer.chat_templates)
     return ModelText(tokenizer, ChatTemplate.for_tokenizer(tokenizer, template=template) if has_template else None)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from tests.engine import bits
 from tests.golden import tiny, tiny_gguf
 
-from octavo.engine.build import Phases, build_core, prepare, preview
+from octavo.engine.build import Keeper, Phases, build_core, prepare, preview
 from octavo.engine.config import EngineConfig
 from octavo.engine.errors import PlatformError
+from octavo.engine.loading.config import open_model
 from octavo.engine.messages import AddRequest
 from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms.registry import PLATFORMS
@@ -54,3 +56,43 @@ def test_a_closed_executable_takes_no_steps(tmp_path: Path) -> None:
     core.runner.executable.close()
     core.add(AddRequest("late", [1, 2], SamplingParams(max_tokens=1)))
     assert "was closed" in core.step()[0].error
+
+
+def test_packed_weights_are_kept_once_in_the_background_or_when_told() -> None:
+    saved: list[str] = []
+    in_time = Keeper(lambda: saved.append(threading.current_thread().name), after_s=0.01)
+    in_time._timer.join(10)
+    assert len(saved) == 1 and saved[0] != threading.current_thread().name
+    told = Keeper(lambda: saved.append("told"), after_s=3600)
+    told.keep()
+    assert saved[1:] == ["told"] and told._timer.finished.is_set()
+
+
+def test_who_asks_waits_for_the_copy_that_is_being_written() -> None:
+    begun, may_end, saved = threading.Event(), threading.Event(), []
+
+    def save() -> None:
+        begun.set()
+        assert may_end.wait(10)
+        saved.append(1)
+
+    keeper = Keeper(save, after_s=0.0)
+    assert begun.wait(10)
+    asking = threading.Thread(target=keeper.keep)
+    asking.start()
+    asking.join(0.05)
+    assert asking.is_alive() and not saved
+    may_end.set()
+    asking.join(10)
+    assert not asking.is_alive() and saved
+
+
+def test_a_core_takes_open_files_and_may_leave_the_first_token_to_its_caller(tmp_path: Path) -> None:
+    model = tiny.write_safetensors("llama", tmp_path / "m")
+    config = EngineConfig(str(model), num_threads=1, kv_bytes=1 << 22, max_num_seqs=4)
+    files = open_model(model, needs_tokenizer=False)
+    core = build_core(config, files=files, proves=False)
+    assert core.num_steps == 0 and "first_token" not in core.info.load_s
+    core.add(AddRequest("first", [1, 2], SamplingParams(max_tokens=1)))
+    assert core.step()[0].tokens and not files.checkpoint.unclaimed()
+    assert build_core(config).num_steps > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -70,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
         for completion in done:
             print(f"[{completion.index}] {completion.text}")
     _report(args, done, {"load": load_s, "first_token": first_s, "total": total_s})
+    with contextlib.suppress(KeyboardInterrupt):  # the answer is there
+        sys.stdout.flush()
+        llm.keep_packed()
     return 0
 
 

@@ -36,6 +36,7 @@ class ScriptedLLM:
 
     made: ClassVar[list[tuple[str, dict[str, Any]]]] = []
     asked: ClassVar[list[Any]] = []
+    kept: ClassVar[list[str]] = []
 
     def __init__(self, model: str, **options: Any) -> None:
         if model == "missing":
@@ -59,11 +60,16 @@ class ScriptedLLM:
         self.asked.append([dict(message) for message in messages])
         yield from self.stream(messages[-1]["content"], params)
 
+    def keep_packed(self) -> None:
+        self.kept.append("now")
+        if self.made[-1][0] == "interrupted":
+            raise KeyboardInterrupt
+
 
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("octavo.engine.llm.LLM", ScriptedLLM)
-    ScriptedLLM.made, ScriptedLLM.asked = [], []
+    ScriptedLLM.made, ScriptedLLM.asked, ScriptedLLM.kept = [], [], []
     for name in list(os.environ):
         if name.startswith("OCTAVO_"):
             monkeypatch.delenv(name)
@@ -159,6 +165,12 @@ def test_generate_prints_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "cba\n"
     assert ScriptedLLM.made == [("m", {"num_threads": 2, "is_offline": True, "isa": ("avx2",)})]
     assert ScriptedLLM.asked[0][1].max_tokens == 5
+
+
+def test_generate_keeps_packed_weights_before_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "m", "abc"]) == 0 and ScriptedLLM.kept == ["now"]
+    assert main(["generate", "interrupted", "abc"]) == 0  # the answer is there all the same
+    assert capsys.readouterr().out == "cba\ncba\n" and len(ScriptedLLM.kept) == 2
 
 
 def test_generate_json_has_choices_usage_and_times(capsys: pytest.CaptureFixture[str]) -> None:
