@@ -9,11 +9,13 @@ Rules:
   1. the smallest limit on the way from the process's group to the top counts, in both cgroup versions and in mixes
   2. page cache that the kernel drops without I/O (`inactive_file`) does not count as used
   3. what cannot be read limits nothing; an unreadable or odd file is never an error
-  4. threads = floor(min(quota, cores allowed by affinity and cpuset)), at least 1
+  4. threads = floor(min(quota, cores allowed by affinity and cpuset)), at least 1; of threads asked for, no more are of use
+     than ceil(min(quota, cores))
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -62,6 +64,14 @@ class Limits:
         if self.cpu_quota is not None:
             budget = min(budget, int(self.cpu_quota))
         return max(1, budget)
+
+    @property
+    def most_threads(self) -> int:
+        """Threads that can make progress at the same moment; more of them only take time from each other."""
+        most = len(self.allowed_cpus)
+        if self.cpu_quota is not None:
+            most = min(most, math.ceil(self.cpu_quota))
+        return max(1, most)
 
     @property
     def num_compute_threads(self) -> int:

@@ -8,27 +8,81 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "exec/interleave.h"
 #include "exec/step.h"
 
 namespace octavo {
 
-// A thread's place in the team, and the shared counter from which chunks of the current op are claimed. Which thread
-// computes a chunk never shows in the result: every output element is computed whole by one thread, in a fixed order.
+// The op that a team works on, in one word: its number (31 bits, wraps), a bit that says that somebody sleeps until the next
+// op, and how many of its chunks were given out (32 bits).
+namespace work {
+constexpr uint64_t kSleepers = uint64_t{1} << 63;
+[[gnu::always_inline]] inline uint32_t op_of(uint64_t word) { return static_cast<uint32_t>(word >> 32) & 0x7FFFFFFFu; }
+[[gnu::always_inline]] inline int64_t given_of(uint64_t word) { return static_cast<int64_t>(word & 0xFFFFFFFFu); }
+}  // namespace work
+
+// What one thread knows of the op it is in. Only that thread touches it.
+struct Share {
+  std::atomic<uint64_t>* word;
+  uint32_t op = 0;
+  uint32_t held_op = 0;
+  int64_t held = -1;     // a chunk of op `held_op` that this thread has not begun
+  int64_t chunks = 0;    // of the op; 0 until the kernel has asked
+  int64_t num_done = 0;  // chunks that this thread took
+
+  // Whether this thread opened the op: exactly one does, and it has the first chunk.
+  bool is_opener() const { return held == 0 && held_op == op; }
+
+  void enter(uint32_t number) {
+    op = number;
+    chunks = num_done = 0;
+    if (held_op != op) held = -1;
+  }
+
+  // The next chunk, or -1 when none is left. Inline by force: a copy of it in one level's object could otherwise serve all others.
+  [[gnu::always_inline]] int64_t take() {
+    int64_t at = held;
+    held = -1;
+    if (at < 0) {
+      if (num_done == chunks) return -1;
+      const uint64_t seen = word->load(std::memory_order_relaxed);
+      if (work::op_of(seen) != op || work::given_of(seen) >= chunks) return -1;
+      OCTAVO_INTERLEAVE();
+      const uint64_t old = word->fetch_add(1, std::memory_order_relaxed);
+      at = work::given_of(old);
+      if (work::op_of(old) != op) {  // came too late, and took a chunk of a later op instead: done when this thread gets there
+        held_op = work::op_of(old);
+        held = at;
+        return -1;
+      }
+    }
+    if (at >= chunks) return -1;
+    ++num_done;
+    return at;
+  }
+};
+
+// A thread's place in the team, and its share of the current op. Which thread computes a chunk never shows in the result: every
+// output element is computed whole by one thread, in a fixed order. A kernel may run although no chunk is left for it, even
+// when the team is several ops further on: before its first claim it reads its arguments and the step, nothing else, and it
+// claims until there is no more.
 struct Lane {
   int32_t thread;
   int32_t num_threads;
-  std::atomic<int64_t>* next;
+  Share* share;
   void* scratch;           // this thread's own, kScratchBytes, 64-byte aligned
   int64_t scratch_bytes;
 
-  // Claims the next `chunk` of `total` units: fills [begin, end) and returns true, or false when none is left.
-  // Inline by force: a copy of it in one level's object could otherwise serve all others.
+  // Claims the next `chunk` of `total` units: fills [begin, end) and returns true, or false when none is left. All threads
+  // ask with the same numbers.
   [[gnu::always_inline]] bool claim(int64_t total, int64_t chunk, int64_t* begin, int64_t* end) const {
     if (num_threads == 1 && chunk < total) chunk = total;  // nobody to share with: one claim
-    const int64_t at = next->fetch_add(chunk, std::memory_order_relaxed);
-    if (at >= total) return false;
-    *begin = at;
-    *end = at + chunk < total ? at + chunk : total;
+    if (total >> 30 >= chunk) chunk = (total >> 30) + 1;     // what 32 bits can count, with room
+    if (share->chunks == 0) share->chunks = total > chunk ? (total + chunk - 1) / chunk : 1;
+    const int64_t at = share->take();
+    if (at < 0 || total <= 0) return false;
+    *begin = at * chunk;
+    *end = total - *begin < chunk ? total : *begin + chunk;
     return true;
   }
 };

@@ -27,24 +27,21 @@ class Program {
   }
   const std::vector<Instruction>& list() const { return list_; }
 
-  // Runs instructions [first, last) on the team. `clock` (seconds) is filled per instruction by thread 0 if not null.
+  // Runs instructions [first, last) on the team. `clock` (seconds) is filled per instruction if not null.
   void run(Team& team, const Step& step, size_t first, size_t last, double* clock, double (*now)()) const {
-    auto body = [&](const Lane& lane) {
-      double start = clock && lane.thread == 0 ? now() : 0.0;
-      for (size_t i = first; i < last; ++i) {
-        const Instruction& ins = list_[i];
-        const int64_t rows = num_rows(ins.rows, step);
-        const KernelRow* row = rows >= ins.many_from ? ins.many : ins.few;
-        row->run(ins.args, step, lane);
-        if (i + 1 < last) team.barrier();
-        if (clock && lane.thread == 0) {
-          const double end = now();
-          clock[i] = end - start;
-          start = end;
-        }
+    auto op = [&](size_t i, const Lane& lane) {
+      const Instruction& ins = list_[first + i];
+      if (clock && lane.share->is_opener()) {
+        const double start = now();
+        clock[first + i] = -start;
+        if (i > 0) clock[first + i - 1] += start;
       }
+      const KernelRow* row = num_rows(ins.rows, step) >= ins.many_from ? ins.many : ins.few;
+      row->run(ins.args, step, lane);
     };
-    team.run(body);
+    if (first >= last) return;
+    team.run(last - first, op);
+    if (clock) clock[last - 1] += now();
   }
 
  private:

@@ -1,75 +1,27 @@
-// A persistent team of threads that walks a list of kernel calls with light barriers.
+// A persistent team of threads that walks a list of ops. No thread is waited for but those that hold work.
 //
-// Waiting spins for a moment, then sleeps on a futex: with more threads than processors (quotas, neighbours) spinning
-// would burn the very time the late thread needs. The caller is thread 0. FTZ and DAZ are set in every team thread, and in
+// An op is over when every chunk of it is done, whoever did it; the thread that did the last one opens the next op, keeps its
+// first chunk and goes on. So a row of small ops costs one atomic exchange each, and a thread that the system does not run
+// (late to wake, displaced by another process, more threads than processors) delays an op only by a chunk that it holds.
+//
+// Waiting spins for a moment, then sleeps on a futex. The caller is thread 0. FTZ and DAZ are set in every team thread, and in
 // the caller for the length of a run (docs/numerics.md, "Denormals"). A team runs one program at a time.
 #pragma once
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <climits>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "exec/door.h"
 #include "exec/kernel.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "exec/wait.h"
 
 namespace octavo {
-
-inline void cpu_pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Sets flush-to-zero for its scope.
-class FlushDenormals {
- public:
-  FlushDenormals() {
-#if defined(__x86_64__)
-    saved_ = _mm_getcsr();
-    _mm_setcsr((saved_ & ~0x6000u) | 0x8040u);  // round to nearest, FTZ, DAZ
-#elif defined(__aarch64__)
-    asm volatile("mrs %0, fpcr" : "=r"(saved_));
-    asm volatile("msr fpcr, %0" ::"r"((saved_ & ~(3ull << 22)) | (1ull << 24)));
-#endif
-  }
-  ~FlushDenormals() {
-#if defined(__x86_64__)
-    _mm_setcsr(saved_);
-#elif defined(__aarch64__)
-    asm volatile("msr fpcr, %0" ::"r"(saved_));
-#endif
-  }
-  FlushDenormals(const FlushDenormals&) = delete;
-  FlushDenormals& operator=(const FlushDenormals&) = delete;
-
- private:
-#if defined(__aarch64__)
-  uint64_t saved_ = 0;
-#else
-  uint32_t saved_ = 0;
-#endif
-};
-
-inline void futex_wait(std::atomic<uint32_t>* word, uint32_t expected) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
-}
-inline void futex_wake_all(std::atomic<uint32_t>* word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-}
 
 class Team {
  public:
@@ -78,9 +30,11 @@ class Team {
   Team(int num_threads, int spin) : num_threads_(num_threads), spin_(spin) {
     if (num_threads < 1) throw std::invalid_argument("team: asked for " + std::to_string(num_threads) + " threads; 1 is the least");
     try {
+      shares_.reset(new OwnShare[num_threads]);
       scratch_.resize(num_threads);
       for (auto& s : scratch_)
         if (!(s = std::aligned_alloc(4096, kScratchBytes))) throw std::bad_alloc();
+      for (int t = 0; t < num_threads; ++t) shares_[t].share.word = &word_;
       for (int t = 1; t < num_threads; ++t) threads_.emplace_back([this, t] { serve(t); });
     } catch (const std::exception& error) {
       const size_t num_started = threads_.size() + 1;
@@ -95,82 +49,130 @@ class Team {
 
   int num_threads() const { return num_threads_; }
 
-  // Runs `body(lane)` on every thread; returns when all are done. Not reentrant: callers hold a lock of their own.
-  template <class Body>
-  void run(Body& body) {
+  // Calls op(i, lane) for i = 0 .. num_ops - 1, each by any number of threads; op i + 1 starts when all chunks of op i are
+  // done. Returns when all are done and no thread is inside any more. Not reentrant: callers hold a lock of their own.
+  template <class Op>
+  void run(size_t num_ops, Op& op) {
+    if (num_ops == 0) return;
     FlushDenormals flush;
-    job_ = [](void* self, const Lane& lane) { (*static_cast<Body*>(self))(lane); };
-    job_self_ = &body;
-    next_.store(0, std::memory_order_relaxed);
-    if (num_threads_ > 1) {
-      start_.fetch_add(1, std::memory_order_seq_cst);
-      if (sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(&start_);
-    }
-    job_(job_self_, lane(0));
-    barrier();
-  }
-
-  // All threads meet here between two ops; the last one resets the work counter.
-  void barrier() {
     if (num_threads_ == 1) {
-      next_.store(0, std::memory_order_relaxed);
+      for (size_t i = 0; i < num_ops; ++i) {
+        Share share;
+        share.word = &word_;
+        share.held = 0;
+        op(i, Lane{0, 1, &share, scratch_[0], kScratchBytes});
+      }
       return;
     }
-    const uint32_t phase = phase_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) == num_threads_ - 1) {
-      arrived_.store(0, std::memory_order_relaxed);
-      next_.store(0, std::memory_order_relaxed);
-      phase_.store(phase + 1, std::memory_order_seq_cst);
-      if (barrier_sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(&phase_);
-      return;
-    }
-    wait_change(&phase_, phase, &barrier_sleepers_, spin_);
+    call_ = [](void* self, size_t i, const Lane& lane) { (*static_cast<Op*>(self))(i, lane); };
+    op_ = &op;
+    num_ops_ = num_ops;
+    first_ = next_op(work::op_of(word_.load(std::memory_order_relaxed)));
+    door_.open();
+    open(0, first_);
+    walk(0);
+    door_.close(spin_);  // whoever is inside still reads the program and the step
   }
 
  private:
-  void end() {
-    stop_.store(true, std::memory_order_relaxed);
-    start_.fetch_add(1, std::memory_order_release);
-    futex_wake_all(&start_);
-    for (auto& thread : threads_) thread.join();
-    for (void* s : scratch_) std::free(s);
+  struct alignas(64) OwnShare {
+    Share share;
+  };
+
+  static uint32_t next_op(uint32_t op) { return (op + 1) & 0x7FFFFFFFu; }
+
+  // Makes `op` the current one; this thread has its first chunk.
+  void open(int thread, uint32_t op) {
+    Share& share = shares_[thread].share;
+    share.held_op = op;
+    share.held = 0;
+    num_done_.store(0, std::memory_order_relaxed);
+    OCTAVO_INTERLEAVE();
+    const uint64_t old = word_.exchange(uint64_t{op} << 32 | 1, std::memory_order_acq_rel);
+    if (old & work::kSleepers) futex_wake_all(futex());
   }
 
-  Lane lane(int thread) { return Lane{thread, num_threads_, &next_, scratch_[thread], kScratchBytes}; }
+  // Whether this thread did the last chunk of the op it was in.
+  bool is_last(Share& share) {
+    if (share.chunks == 0) return share.is_opener();  // a kernel that had nothing to claim
+    if (share.num_done == 0) return false;
+    if (share.num_done == share.chunks) return true;
+    return num_done_.fetch_add(share.num_done, std::memory_order_acq_rel) + share.num_done == share.chunks;
+  }
 
-  static void wait_change(std::atomic<uint32_t>* word, uint32_t old, std::atomic<int32_t>* sleepers, int spin) {
-    for (int i = 0; i < spin; ++i) {
-      if (word->load(std::memory_order_acquire) != old) return;
+  // Takes part in the run until its ops are done; returns the number after the last.
+  uint32_t walk(int thread) {
+    Share& share = shares_[thread].share;
+    const Lane lane{thread, num_threads_, &share, scratch_[thread], kScratchBytes};
+    for (;;) {
+      const uint32_t op = work::op_of(word_.load(std::memory_order_acquire));
+      const size_t i = (op - first_) & 0x7FFFFFFFu;
+      if (i >= num_ops_) return op;
+      share.enter(op);
+      call_(op_, i, lane);
+      if (is_last(share))
+        open(thread, next_op(op));
+      else
+        wait_for_another(op);
+    }
+  }
+
+  // Until the current op is not `op`.
+  void wait_for_another(uint32_t op) {
+    for (int i = 0; i < spin_; ++i) {
+      if (work::op_of(word_.load(std::memory_order_acquire)) != op) return;
       cpu_pause();
     }
-    sleepers->fetch_add(1, std::memory_order_seq_cst);
-    while (word->load(std::memory_order_seq_cst) == old) futex_wait(word, old);
-    sleepers->fetch_sub(1, std::memory_order_relaxed);
+    for (;;) {
+      OCTAVO_INTERLEAVE();
+      const uint64_t old = word_.fetch_or(work::kSleepers, std::memory_order_acq_rel);
+      if (work::op_of(old) != op) return;
+      OCTAVO_INTERLEAVE();
+      futex_wait(futex(), static_cast<uint32_t>((old | work::kSleepers) >> 32));
+    }
   }
 
   void serve(int thread) {
     FlushDenormals flush;
     uint32_t seen = 0;
     for (;;) {
-      wait_change(&start_, seen, &sleepers_, spin_);
-      seen = seen + 1;
+      wait_for_another(seen);
       if (stop_.load(std::memory_order_relaxed)) return;
-      job_(job_self_, lane(thread));
-      barrier();
+      seen = work::op_of(word_.load(std::memory_order_relaxed));
+      if (!door_.enter()) continue;
+      shares_[thread].share.held = -1;
+      seen = walk(thread);
+      door_.leave();
     }
+  }
+
+  void end() {
+    stop_.store(true, std::memory_order_relaxed);
+    if (!threads_.empty()) open(0, next_op(work::op_of(word_.load(std::memory_order_relaxed))));
+    for (auto& thread : threads_) thread.join();
+    for (void* s : scratch_) std::free(s);
+  }
+
+  // The half of the word that changes from op to op.
+  std::atomic<uint32_t>* futex() {
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the op's number is taken for the upper four bytes of a word"
+#endif
+    return reinterpret_cast<std::atomic<uint32_t>*>(&word_) + 1;
   }
 
   const int num_threads_;
   const int spin_;
+  std::unique_ptr<OwnShare[]> shares_;
   std::vector<void*> scratch_;
-  void (*job_)(void*, const Lane&) = nullptr;
-  void* job_self_ = nullptr;
-  alignas(64) std::atomic<int64_t> next_{0};
-  alignas(64) std::atomic<uint32_t> start_{0};
-  std::atomic<int32_t> sleepers_{0};
-  alignas(64) std::atomic<uint32_t> phase_{0};
-  alignas(64) std::atomic<int32_t> arrived_{0};
-  std::atomic<int32_t> barrier_sleepers_{0};
+  void (*call_)(void*, size_t, const Lane&) = nullptr;
+  void* op_ = nullptr;
+  size_t num_ops_ = 0;
+  uint32_t first_ = 0;  // number of the run's first op
+  // One line: who finishes an op touches both.
+  alignas(64) std::atomic<uint64_t> word_{0};
+  std::atomic<int64_t> num_done_{0};
+  alignas(64) Door door_;  // of the current run; closed between runs
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
 };

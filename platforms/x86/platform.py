@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
+from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import Ops
 from octavo.platforms.platform import CacheHome, Capacity, Model
 from octavo.platforms.types import Batch, KVSpec, Variant
@@ -20,9 +21,10 @@ from octavo.platforms.x86.symbols import Recorded, Symbol, page_bytes
 from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Weights
 
-#: pauses before a waiting thread sleeps: some tens of microseconds, none worth it when threads outnumber processors
+log = logging.getLogger("octavo.platforms")
+
+#: pauses before a waiting thread sleeps: some tens of microseconds, less than it takes to wake up again
 SPIN_PAUSES = 4000
-SPIN_OVERSUBSCRIBED = 50
 
 
 class X86Platform:
@@ -41,7 +43,10 @@ class X86Platform:
         self.native = Native(load(module), isa, is_fast=numerics == "fast")
         self.native.runnable_levels()  # an unknown level in `isa` is an error now, not at the first kernel
         self.selftest = SelfTest(self.native)
-        self.num_threads = num_threads
+        most = read_limits().most_threads
+        if num_threads > most:
+            log.warning("%d threads asked for, %d can run at a time here: %d are started", num_threads, most, most)
+        self.num_threads = min(num_threads, most)
         # The model itself is kept: an id alone could come to mean another one.
         self._last: tuple[Model, KVSpec, Capacity, tuple[Recorded, RopeTables]] | None = None
 
@@ -52,9 +57,7 @@ class X86Platform:
 
     @cached_property
     def team(self) -> Any:
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        spin = SPIN_PAUSES if self.num_threads <= processors else SPIN_OVERSUBSCRIBED
-        return self.native.module.Team(self.num_threads, spin)
+        return self.native.module.Team(self.num_threads, SPIN_PAUSES)
 
     def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> X86Weights:
         packed = None

@@ -10,6 +10,7 @@ from tests.engine import bits
 from tests.golden import tiny
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.limits import Limits
 from octavo.platforms.x86.native import Native, load
 
 LENGTHS = [1, 31, 32, 33, 90]
@@ -64,9 +65,13 @@ def test_a_batch_of_32_changes_nothing(model: Path, kv_dtype: str, expected: tup
     assert trace.of(list(own)) == expected
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_change_nothing(model: Path, kv_dtype: str, expected: tuple[Any, Any], threads: int) -> None:
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_change_nothing(
+    model: Path, kv_dtype: str, expected: tuple[Any, Any], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Limits, "most_threads", threads)  # more than there are processors, too
     core = bits.make_core(model, has_prefix_cache=False, kv_dtype=kv_dtype, num_threads=threads)
+    assert core.info.num_threads == threads
     own = bits.prompts(LENGTHS)
     assert bits.run(core, own).of(list(own)) == expected
 

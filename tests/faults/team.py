@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.faults.fault import Fault
 
-TEAM = "csrc_common/exec/team.h"
+TEAM, WAIT = "csrc_common/exec/team.h", "csrc_common/exec/wait.h"
 TESTS = "tests/kernels/test_denormals.py::"
 
 FAULTS = [
     Fault(
         "denormals_kept_everywhere",
-        TEAM,
+        WAIT,
         "| 0x8040u",
         "| 0x0000u",
         TESTS + "test_denormals_count_as_zero",
@@ -19,7 +19,7 @@ FAULTS = [
     ),
     Fault(
         "denormals_read_but_not_written_as_zero",
-        TEAM,
+        WAIT,
         "| 0x8040u",
         "| 0x0040u",
         TESTS + "test_denormals_count_as_zero",
@@ -36,7 +36,7 @@ FAULTS = [
     ),
     Fault(
         "caller_left_flushing",
-        TEAM,
+        WAIT,
         "~FlushDenormals() {\n#if defined(__x86_64__)\n    _mm_setcsr(saved_);",
         "~FlushDenormals() {\n#if defined(__x86_64__)",
         TESTS + "test_the_caller_keeps_its_own_denormals",

@@ -1,8 +1,33 @@
-// The thread team and the recorded program under load: many runs, one to eight threads, chunks claimed from the shared counter.
+// The thread team and the recorded program under load: many runs, one to sixteen threads, chunks claimed from the shared word.
 //
 // Built on its own (ci/test sanitize, with TSan; tests/native/test_team.py, without). Prints one line, ends non-zero at the first
 // wrong result. What a race would show: a chunk done twice or never, an op that starts before its predecessor is done, a
-// run that returns early, a lost wake-up (the run hangs; the caller has a time limit).
+// run that returns early, a lost wake-up (the run hangs; the caller has a time limit). Threads stop now and then at the places
+// where another one coming in between matters.
+#include <sched.h>
+#include <time.h>
+
+#include <cstdint>
+
+namespace {
+// Mostly nothing, at times gives the processor away, seldom sleeps.
+void interleave() {
+  thread_local uint32_t state = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(&state) >> 4) | 1;
+  state ^= state << 13;
+  state ^= state >> 17;
+  state ^= state << 5;
+  if (state % 256 == 0) {
+    const timespec some{0, 20'000};
+    nanosleep(&some, nullptr);
+  } else if (state % 8 == 0) {
+    sched_yield();
+  }
+}
+}  // namespace
+#define OCTAVO_INTERLEAVE() interleave()
+
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -81,16 +106,61 @@ int check_program(int threads, int spin, int64_t count, int64_t chunk, int ops, 
   return 0;
 }
 
-// Team threads and, for the length of a run, the caller flush denormals; the caller's own mode comes back.
+// Every thread takes part in a run when there is work for it; team threads and, for the length of a run, the caller flush
+// denormals; the caller's own mode comes back.
 int check_denormals(int threads) {
   octavo::Team team(threads, 10);
   const volatile float tiny = std::numeric_limits<float>::denorm_min();
-  std::vector<int> kept(threads);
-  auto body = [&](const Lane& lane) { kept[lane.thread] = tiny * 1.0f != 0.0f; };
-  team.run(body);
+  std::vector<int> kept(threads, -1);
+  std::atomic<int> num_met{0};
+  auto op = [&](size_t, const Lane& lane) {
+    for (int64_t begin, end; lane.claim(threads, 1, &begin, &end);) {
+      kept[lane.thread] = tiny * 1.0f != 0.0f;
+      ++num_met;
+      while (num_met < threads) sched_yield();  // nobody can take two
+    }
+  };
+  team.run(1, op);
   for (int t = 0; t < threads; ++t)
-    if (kept[t]) return fail("a team thread keeps denormals", threads, 0, t);
+    if (kept[t] != 0) return fail(kept[t] < 0 ? "a thread stayed away" : "a team thread keeps denormals", threads, 0, t);
   return tiny * 1.0f == 0.0f ? fail("the caller lost its denormals", threads, 0, 0) : 0;
+}
+
+// A thread that is late in its first op and holds no work is not waited for by the ops, but is before the run returns.
+int check_late_thread(int threads) {
+  octavo::Team team(threads, 100);
+  const auto start = std::chrono::steady_clock::now();
+  auto elapsed_ms = [&] { return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start).count(); };
+  std::atomic<bool> is_one_late{false};
+  std::atomic<long> done_ms{0};
+  auto op = [&](size_t i, const Lane& lane) {
+    while (i == 0 && lane.thread == 0 && !is_one_late) sched_yield();
+    if (lane.thread != 0 && !is_one_late.exchange(true)) {
+      const timespec late{0, 400'000'000};
+      nanosleep(&late, nullptr);
+    }
+    for (int64_t begin, end; lane.claim(4, 1, &begin, &end);)
+      if (i == 19) done_ms = elapsed_ms();
+  };
+  team.run(20, op);
+  if (elapsed_ms() < 400) return fail("a run returned with a thread inside", threads, 0, elapsed_ms());
+  return done_ms >= 400 ? fail("ops waited for a thread without work", threads, 0, done_ms) : 0;
+}
+
+// Ops without a single chunk, alone and between others, and kernels that never claim.
+int check_empty_ops(int threads, long runs) {
+  octavo::Team team(threads, 20);
+  for (long run = 0; run < runs; ++run) {
+    std::atomic<int> num_done{0};
+    auto op = [&](size_t i, const Lane& lane) {
+      if (i % 3 == 2) return;
+      for (int64_t begin, end; lane.claim(i % 3 ? 5 : 0, 2, &begin, &end);) num_done += static_cast<int>(end - begin);
+    };
+    team.run(30, op);
+    team.run(0, op);
+    if (num_done != 50) return fail("empty ops lost or made work", threads, run, num_done);
+  }
+  return 0;
 }
 
 // Two teams in one process, driven from two threads at the same time: no state is shared between them.
@@ -107,15 +177,16 @@ int check_two_teams(long runs) {
 int main(int argc, char** argv) {
   const long runs = argc > 1 ? std::atol(argv[1]) : 200;
   int programs = 0;
-  for (int threads = 1; threads <= 8; ++threads) {
+  for (const int threads : {1, 2, 3, 4, 5, 8, 16}) {
     for (const int spin : {0, 50, 2000}) {  // asleep at once, on the edge, spinning
       if (check_program(threads, spin, 509, 8, 7, runs) || check_program(threads, spin, 64, 64, 4, runs)) return 1;
       programs += 2;
     }
-    if (check_denormals(threads)) return 1;
+    if (check_denormals(threads) || check_empty_ops(threads, runs)) return 1;
+    
   }
-  for (int round = 0; round < 50; ++round) octavo::Team team(1 + round % 8, round % 3);  // made and dropped without a run
-  if (check_two_teams(runs)) return 1;
-  std::printf("team_test: %d programs, %ld runs each, 1 to 8 threads: right\n", programs, runs);
+  for (int round = 0; round < 50; ++round) octavo::Team team(1 + round % 16, round % 3);  // made and dropped without a run
+  if (check_late_thread(2) || check_late_thread(5) || check_two_teams(runs)) return 1;
+  std::printf("team_test: %d programs, %ld runs each, 1 to 16 threads: right\n", programs, runs);
   return 0;
 }

@@ -14,15 +14,18 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler here")
 
 #: what goes wrong -> (header, sound text, text of the fault)
 FAULTS = {
-    "no barrier between two ops": ("exec/program.h", "if (i + 1 < last) team.barrier();", ""),
-    "no barrier at the end of a run": (
-        "exec/team.h",
-        "job_(job_self_, lane(0));\n    barrier();",
-        "job_(job_self_, lane(0));",
+    "an op starts before its predecessor is done": ("exec/team.h", "+ share.num_done == share.chunks;", ">= 0;"),
+    "a run returns before its threads have left": ("exec/team.h", "    door_.close(spin_);", "    // "),
+    "given-out chunks not set back": ("exec/team.h", "uint64_t{op} << 32 | 1", "uint64_t{op} << 32 | 2"),
+    "chunks claimed twice": ("exec/kernel.h", "word->fetch_add(1,", "word->fetch_add(0,"),
+    "a chunk taken of a later op is lost": ("exec/kernel.h", "        held = at;\n", ""),
+    "a sleeper is not woken": ("exec/team.h", "if (old & work::kSleepers) futex_wake_all(futex());", ""),
+    "the caller sleeps when the last one leaves": (
+        "exec/door.h",
+        "(kClosed | kAwaited)) futex_wake_all",
+        "kClosed) futex_wake_all",
     ),
-    "work counter not set back": ("exec/team.h", "next_.store(0, std::memory_order_relaxed);\n      phase_", "phase_"),
-    "chunks claimed twice": ("exec/kernel.h", "next->fetch_add(chunk,", "next->fetch_add(chunk - 1,"),
-    "caller keeps flushing denormals": ("exec/team.h", "~FlushDenormals() {", "~FlushDenormals() { return;"),
+    "caller keeps flushing denormals": ("exec/wait.h", "~FlushDenormals() {", "~FlushDenormals() { return;"),
 }
 
 

@@ -155,17 +155,17 @@ def test_weights_kv_and_headroom_never_exceed_the_limit(tmp_path):
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
-    ("quota", "affinity", "threads"),
+    ("quota", "affinity", "threads", "most"),
     [
-        ("200000 100000", None, 2),
-        ("765000 100000", None, 7),
-        ("50000 100000", None, 1),
-        ("max 100000", None, 16),
-        ("max 100000", {3, 5}, 2),
-        ("400000 100000", {1}, 1),
+        ("200000 100000", None, 2, 2),
+        ("765000 100000", None, 7, 8),
+        ("50000 100000", None, 1, 1),
+        ("max 100000", None, 16, 16),
+        ("max 100000", {3, 5}, 2, 2),
+        ("400000 100000", {1}, 1, 1),
     ],
 )
-def test_threads_follow_quota_and_affinity(tmp_path, version, quota, affinity, threads):
+def test_threads_follow_quota_and_affinity(tmp_path, version, quota, affinity, threads, most):
     root = host(tmp_path)
     if version == 2:
         v2(root, "/app", cpu__max=quota)
@@ -174,6 +174,7 @@ def test_threads_follow_quota_and_affinity(tmp_path, version, quota, affinity, t
         v1(root, "/app", "cpu", cpu__cfs_quota_us=value, cpu__cfs_period_us=period)
     limits = read_limits(root, affinity)
     assert limits.thread_budget == limits.num_compute_threads == threads
+    assert limits.most_threads == most
 
 
 def test_the_smallest_quota_of_all_levels_counts(tmp_path):

@@ -1,0 +1,27 @@
+"""The x86 platform starts no more threads than can run."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from octavo.engine.errors import PlatformError
+from octavo.platforms.limits import read_limits
+from octavo.platforms.x86.native import load
+from octavo.platforms.x86.platform import X86Platform
+
+try:
+    load()
+except PlatformError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+
+def test_threads_that_could_never_run_are_not_started(caplog: pytest.LogCaptureFixture) -> None:
+    most = read_limits().most_threads
+    with caplog.at_level(logging.WARNING, "octavo.platforms"):
+        few = X86Platform(1)
+        assert (few.num_threads, few.team.num_threads, caplog.text) == (1, 1, "")
+        many = X86Platform(most + 6)
+    assert many.num_threads == many.team.num_threads == most
+    assert f"{most + 6} threads asked for, {most} can run at a time here" in caplog.text
