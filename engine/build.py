@@ -19,7 +19,8 @@ import blake3
 from octavo.engine.config import EngineConfig, read_environment
 from octavo.engine.core import EngineCore, make_scheduler
 from octavo.engine.errors import EngineDeadError
-from octavo.engine.loading.config import ModelFiles, open_model
+from octavo.engine.loading.config import ModelFiles, open_model, tokenizer_paths
+from octavo.engine.loading.mapped import stat_key
 from octavo.engine.loading.source import resolve
 from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.messages import AddRequest, EngineInfo
@@ -143,7 +144,7 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
         policy=config.policy,
         has_prefix_cache=config.has_prefix_cache,
         has_partial_reuse=config.has_partial_reuse,
-        model_identity=model_identity(files, spec, fast_kernels(platform)),
+        model_identity=model_identity(files, spec, fast_kernels(platform), config.tokenizer),
         server_secret=secrets.token_bytes(32),
     )
     phases.mark("build")
@@ -219,7 +220,14 @@ def fast_kernels(platform: Platform) -> list[str]:
     return sorted(v.name for v in platform.variants() if v.level in FAST_LEVELS and v.detail.get("chosen"))
 
 
-def model_identity(files: ModelFiles, spec: KVSpec, inexact: list[str]) -> bytes:
-    """32 bytes that separate KV of different weights, KV dtypes, layouts and numerics. Weights count by their stat key."""
-    parts = (files.checkpoint.stat_key(), str(Path(files.path).resolve()), repr(spec), NUMERICS_VERSION, inexact)
+def model_identity(files: ModelFiles, spec: KVSpec, inexact: list[str], tokenizer: str | None = None) -> bytes:
+    """32 bytes that separate KV of different weights, configurations, KV dtypes, layouts, numerics and tokenizers (which
+    `tokenizer` may name instead of the model's own). Files count by path and stat key.
+
+    KV depends on token ids alone: a cache that ends with its engine is right whatever the tokenizer. To whoever knows blocks
+    from elsewhere by their text, ids of another tokenizer are other text.
+    """
+    weights = (str(Path(files.path).resolve()), files.checkpoint.stat_key())
+    words = [(str(path.resolve()), stat_key(path.stat())) for path in tokenizer_paths(tokenizer or files.path)]
+    parts = (weights, sorted(files.config.items()), words, repr(spec), NUMERICS_VERSION, inexact)
     return blake3.blake3(repr(parts).encode()).digest()

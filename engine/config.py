@@ -101,7 +101,7 @@ class EngineConfig:
     """Options of one engine. Sizes in tokens or blocks; bytes say so. A value out of range is a ConfigError at once."""
 
     model: str
-    tokenizer: str | None = None  # folder or file to take the tokenizer from; read by whoever makes text of tokens
+    tokenizer: str | None = None  # folder or file to take the tokenizer from; part of the KV cache's identity here
     platform: str | None = None  # None: the chooser decides
     isa: tuple[str, ...] | None = None
     numerics: str | None = None  # exact or fast; None: the environment's

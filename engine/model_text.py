@@ -75,7 +75,11 @@ class ModelText:
 
 
 def load_text(path: str | Path, *, template: str | None = None) -> ModelText:
-    """Tokenizer and template of a resolved model path. `template`: a built-in's name or template text instead of its own."""
+    """Tokenizer and template of a resolved model path, or of a folder or file that holds a tokenizer only. `template`: a
+    built-in's name or template text instead of its own."""
+    path = Path(path)
+    if path.suffix == ".json" or (path / "tokenizer.json").is_file():
+        return _with_template(Tokenizer.from_file(path), template)
     files = open_model(path)
     try:
         return text_of(files, template=template)
@@ -91,5 +95,9 @@ def text_of(files: ModelFiles, *, template: str | None = None, in_excerpts: bool
         tokenizer = Tokenizer.from_gguf(files.metadata, in_excerpts=in_excerpts)
     else:
         raise ModelError(f"{files.path} has no tokenizer files; give the folder that holds tokenizer.json")
+    return _with_template(tokenizer, template)
+
+
+def _with_template(tokenizer: Tokenizer, template: str | None) -> ModelText:
     has_template = template is not None or bool(tokenizer.chat_templates)
     return ModelText(tokenizer, ChatTemplate.for_tokenizer(tokenizer, template=template) if has_template else None)

@@ -160,6 +160,17 @@ def _tokenizer_files(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in TOKENIZER_FILES if (folder / name).is_file()}
 
 
+def tokenizer_paths(path: str | os.PathLike[str]) -> list[Path]:
+    """The files that a tokenizer at `path` (a folder, a tokenizer.json, a .gguf or .safetensors file) is made of; empty if
+    there are none."""
+    path = Path(path)
+    if path.suffix == ".gguf":
+        return [path] if path.is_file() else []
+    folder = path if path.is_dir() else path.parent
+    found = list(_tokenizer_files(folder).values()) or sorted(folder.glob("*.gguf"))
+    return found if path.suffix != ".json" or path in found or not path.is_file() else [path, *found]
+
+
 def _read_bytes(path: Path, most: int) -> bytes:
     try:
         with open(path, "rb") as file:

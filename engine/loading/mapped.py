@@ -35,6 +35,11 @@ class TensorInfo:
     num_bytes: int
 
 
+def stat_key(stat: os.stat_result) -> tuple[int, int, int, int, int]:
+    """(device, inode, size in bytes, mtime_ns, ctime_ns): a file's identity that is known without reading it."""
+    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
 class MappedFile:
     """One file mapped read-only. `view` is the whole file as uint8 [size]."""
 
@@ -65,8 +70,7 @@ class MappedFile:
 
     def stat_key(self) -> tuple[int, int, int, int, int]:
         """(device, inode, size in bytes, mtime_ns, ctime_ns) as of opening: changes when the file's content does."""
-        s = self.stat
-        return (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+        return stat_key(self.stat)
 
     def drop(self, offset: int, num_bytes: int) -> None:
         """Give the pages of a range back to the system; a later read brings them in again, so this is always safe."""

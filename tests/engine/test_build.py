@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.engine import bits
+from tests.engine.server.fakes import make_tokenizer
 from tests.golden import tiny, tiny_gguf
 
-from octavo.engine.build import Keeper, Phases, build_core, prepare, preview
+from octavo.engine import build
+from octavo.engine.build import Keeper, Phases, build_core, model_identity, prepare, preview
 from octavo.engine.config import EngineConfig
 from octavo.engine.errors import PlatformError
 from octavo.engine.loading.config import open_model
@@ -96,3 +98,42 @@ def test_a_core_takes_open_files_and_may_leave_the_first_token_to_its_caller(tmp
     core.add(AddRequest("first", [1, 2], SamplingParams(max_tokens=1)))
     assert core.step()[0].tokens and not files.checkpoint.unclaimed()
     assert build_core(config).num_steps > 0
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "gguf"])
+def test_models_that_differ_in_their_tokenizer_alone_have_no_kv_in_common(kind: str, tmp_path: Path) -> None:
+    writers = {"safetensors": tiny.write_safetensors, "gguf": tiny_gguf.write_gguf}
+    model = writers[kind]("llama", tmp_path / ("m.gguf" if kind == "gguf" else "m"))
+    config = EngineConfig(str(model), platform="reference", kv_bytes=1 << 22, max_num_seqs=4)
+    spec = prepare(config, Phases(), is_dry=True).spec
+    words = [tmp_path / name for name in ("one", "other")]
+    for folder in words:
+        folder.mkdir()
+        make_tokenizer().rust.save(str(folder / "tokenizer.json"))
+
+    def identity(tokenizer: Path | None = None) -> bytes:
+        files = open_model(model, needs_tokenizer=False)
+        return model_identity(files, spec, [], None if tokenizer is None else str(tokenizer))
+
+    found = [identity(), identity(words[0]), identity(words[1])]
+    assert len(set(found)) == 3
+    assert found == [identity(), identity(words[0]), identity(words[1])]
+    assert identity(words[0] / "tokenizer.json") == found[1]
+    (words[0] / "added_tokens.json").write_text("{}")
+    assert identity(words[0]) != found[1]
+    if kind == "safetensors":
+        make_tokenizer().rust.save(str(model / "tokenizer.json"))
+        assert identity() != found[0]
+
+
+def test_the_tokenizer_an_engine_is_told_of_is_part_of_its_caches_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bytes] = []
+    make = build.make_scheduler
+    monkeypatch.setattr(build, "make_scheduler", lambda *a, **k: seen.append(k["model_identity"]) or make(*a, **k))
+    model = tiny.write_safetensors("llama", tmp_path / "m")
+    make_tokenizer().rust.save(str(tmp_path / "tokenizer.json"))
+    for tokenizer in (None, str(tmp_path)):
+        bits.make_core(model, platform="reference", tokenizer=tokenizer)
+    assert len(set(seen)) == 2
