@@ -39,6 +39,7 @@ from octavo.engine.messages import (
     ToEngine,
 )
 from octavo.engine.parent import end_with_parent
+from octavo.engine.starting import collect_as_usual, collect_rarely, roomy
 
 log = logging.getLogger("octavo.engine")
 LAST_WORDS_S = 5.0  # for what is still unsent when the engine ends
@@ -64,6 +65,7 @@ class EngineProcess:
         except OctavoError as error:
             self.die(str(error))
             return 1
+        collect_as_usual()
         self.socket.setblocking(False)
         self.writer.send(Ready(PROTOCOL_VERSION, self.core.info))
         while self.is_open:
@@ -161,8 +163,10 @@ class EngineProcess:
         self.writer.send(Rejected(request_id, error.status, str(error), error.param, error.code, retry))
 
 
+@roomy
 def main(argv: list[str]) -> int:
     """Entry point; arguments: file descriptor of the socket, parent's process id."""
+    collect_rarely()
     sock = socket.socket(fileno=int(argv[0]))
     sock.set_inheritable(False)
     end_with_parent(int(argv[1]), sock)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from octavo.engine.errors import ConfigError, OctavoError
+from octavo.engine.starting import collect_rarely, roomy
 
 #: command -> one line of help; each is a module of `octavo.engine.server.commands`
 COMMANDS = {
@@ -137,6 +138,8 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
+@roomy
 def entry() -> NoReturn:
     """The `octavo` command as a process."""
+    collect_rarely()
     leave(main())

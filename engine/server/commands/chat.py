@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.errors import RequestError
 from octavo.engine.server.commands.options import add_engine, add_model, add_sampling, engine_options, sampling_params
+from octavo.engine.starting import collect_as_usual
 
 if TYPE_CHECKING:
     from octavo.engine.llm import LLM
@@ -96,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     from octavo.engine.llm import LLM
 
     conversation = Conversation(LLM(args.model, **engine_options(args)), params, args.system)
+    collect_as_usual()
     is_terminal = sys.stdin.isatty()
     if is_terminal:
         with contextlib.suppress(ImportError):
