@@ -70,6 +70,22 @@ class Engine:
             steps.mark(counts)
         return steps.answer(counts)
 
+    def logits(self, ids: list[int], file: str) -> None:
+        """See protocol.py."""
+        self._use(1, len(ids), is_unified=False)
+        with open(file, "wb") as out:
+            for begin in range(0, len(ids), BATCH):
+                piece, batch = ids[begin : begin + BATCH], self.batch
+                batch.n_tokens = len(piece)
+                for i, token in enumerate(piece):
+                    batch.token[i], batch.pos[i], batch.logits[i] = token, begin + i, True
+                    batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+                if status := self.lib.llama_decode(self.context, batch):
+                    raise RuntimeError(f"llama_decode: status {status}")
+                for i in range(len(piece)):
+                    at = self.lib.llama_get_logits_ith(self.context, i)
+                    out.write(np.ctypeslib.as_array(at, shape=(self.num_vocab,)).tobytes())
+
     def reset(self) -> None:
         """Nothing is kept between commands."""
 

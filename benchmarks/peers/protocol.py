@@ -6,6 +6,7 @@
 {"do": "generate", "prompts": [[ids], ...], "new": n}: all prompts at once, exactly n tokens each, the highest logit taken.
     Answer: seconds; first_seconds, until every request had a token; and of the steps from there to the one in which the
     first request ended, when all were decoding: window_seconds, window_tokens.
+{"do": "logits", "ids": [..], "file": path}: writes float32 logits [ids, vocabulary] of one text (llama.cpp only).
 {"do": "reset"}: forget prompts that were computed. {"do": "memory"}: bytes, the peak of resident memory.
 A command that fails answers {"error"}, and so does an
 engine that cannot start, instead of its name. Only the standard library is used here.
@@ -68,6 +69,9 @@ class Engine(Protocol):
     def generate(self, prompts: list[list[int]], new: int) -> dict[str, Any]:
         """As `Steps.answer`."""
 
+    def logits(self, ids: list[int], file: str) -> None:
+        """Writes float32 logits [len(ids), vocabulary] of one text to `file`. Engines that cannot raise NotImplementedError."""
+
     def reset(self) -> None:
         """Forgets cached prompts."""
 
@@ -83,12 +87,15 @@ def answer(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
     try:
         if command["do"] == "generate":
             return engine.generate(command["prompts"], command["new"])
+        if command["do"] == "logits":
+            engine.logits(command["ids"], command["file"])
+            return {}
         if command["do"] == "reset":
             engine.reset()
             return {}
         if command["do"] == "memory":
             return {"bytes": peak_bytes()}
-        return {"error": f"there is no command {command['do']!r}; there are generate, reset, memory"}
+        return {"error": f"there is no command {command['do']!r}; there are generate, logits, reset, memory"}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:500]}
 
