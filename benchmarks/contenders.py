@@ -43,6 +43,7 @@ ENGINES = {
                                      "4": ("q4_0", "q4_1", "q4_k", "w4a16")},
                caps={"avx2": {"OCTAVO_ISA": "scalar,avx2"},
                      "avx512": {"OCTAVO_ISA": "scalar,avx2,avx512,avx512vnni,avx512bf16"}}),
+        Engine("octavo-fast", "ours.py", "", {"16": ("bf16", "gguf-bf16")}, env={"OCTAVO_NUMERICS": "fast"}),
         Engine("llamacpp", "llamacpp.py", "llamacpp", _GGUF),
         Engine("llamacpp-avx2", "llamacpp.py", "llamacpp-avx2", _GGUF, caps={"avx2": {}}),
         Engine("llamacpp-avx512", "llamacpp.py", "llamacpp-avx512", _GGUF, caps={"avx512": {}}),
@@ -53,7 +54,7 @@ ENGINES = {
         Engine("ipex", "ipex.py", "ipex", {"16": ("bf16",)}),
     )
 }  # fmt: skip
-USUAL = (OURS, "llamacpp", "vllm", "openvino", "ctranslate2")
+USUAL = (OURS, "octavo-fast", "llamacpp", "vllm", "openvino", "ctranslate2")
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Contender:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is Octavo."""
-        return self.engine.name == OURS
+        """Whether it is Octavo, in any of its ways."""
+        return not self.engine.folder
 
 
 def chosen(names: Iterable[str], width: str, level: str = "") -> list[Contender]:

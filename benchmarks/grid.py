@@ -21,6 +21,7 @@ from benchmarks.processes import PEERS, PeerProcess, environment, octavo, second
 from benchmarks.realtime import first_in_line
 
 PAUSE_S = 0.05
+REALTIME_PAUSE_S = 1.0  # others have been kept waiting
 LONG_START_S = 15.0  # a start that takes longer is measured once
 
 
@@ -46,6 +47,11 @@ class Setting:
     budget_s: float  # for one cell
     level: str = ""  # engines are kept at it
     realtime_s: float = 0.0  # of each repetition at real-time priority
+
+    @property
+    def pause_s(self) -> float:
+        """Between two repetitions."""
+        return REALTIME_PAUSE_S if self.realtime_s else PAUSE_S
 
     def env(self, contender: Contender) -> dict[str, str]:
         """The environment of a contender's program."""
@@ -138,7 +144,9 @@ class Grid:
             calls[key] = lambda process=process: self._call(cell, process)  # type: ignore[misc]
         if not calls:
             return
-        kept = interleave(calls, self.setting.repeats, budget_s=self.setting.budget_s, warm=0, pause_s=PAUSE_S)
+        kept = interleave(
+            calls, self.setting.repeats, budget_s=self.setting.budget_s, warm=0, pause_s=self.setting.pause_s
+        )
         for key, samples in kept.items():
             self.results[cell.name, key] = Found(processes[key].version, samples)
 
@@ -158,7 +166,9 @@ class Grid:
                 calls[entry.key] = call
         if not calls:
             return
-        found = interleave(calls, self.setting.repeats, budget_s=self.setting.budget_s, warm=0, pause_s=PAUSE_S)
+        found = interleave(
+            calls, self.setting.repeats, budget_s=self.setting.budget_s, warm=0, pause_s=self.setting.pause_s
+        )
         for key, samples in found.items():
             self.results[cell.name, key] = Found(samples=samples)
 

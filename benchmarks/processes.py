@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -128,10 +129,20 @@ def memory_bytes(pid: int, what: str = "VmHWM") -> int:
     return 0
 
 
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _own_group() -> None:
+    os.setpgrp()
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class PeerProcess:
     """A program of benchmarks/peers under another Python: it prints its name and version, then answers JSON lines.
 
-    It is a process group of its own, so that it can be put to sleep, threads that spin and all, while others are measured.
+    It is a process group of its own, so that it can be put to sleep, threads that spin and all, while others are measured. It
+    ends with the thread that started it: nobody else would wake it.
     """
 
     def __init__(self, python: str, script: str, *words: str, env: Mapping[str, str] | None = None) -> None:
@@ -142,7 +153,7 @@ class PeerProcess:
             stdout=subprocess.PIPE,
             text=True,
             env=None if env is None else dict(env),
-            start_new_session=True,
+            preexec_fn=_own_group,
         )
         self.name = Path(script).stem
         try:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -189,7 +191,11 @@ def main() -> None:
     options.add_argument("--width", nargs="+", choices=WIDTHS, default=["8"], help="bits of a weight")
     options.add_argument("--cells", nargs="+", metavar="CELL", default=list(CELLS))
     options.add_argument(
-        "--peers", nargs="+", metavar="NAME[:FORM]", default=[n for n in CONTENDERS if n != OURS], help="peers to run"
+        "--peers",
+        nargs="+",
+        metavar="NAME[:FORM]",
+        default=[n for n in CONTENDERS if n != OURS],
+        help="to run beside ours",
     )
     options.add_argument(
         "--ours", nargs="*", metavar="FORM", help="forms of ours (default: the usual one of the width)"
@@ -212,6 +218,7 @@ def main() -> None:
         chosen(args.contenders, "8")
     except ValueError as error:
         options.error(str(error))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what was started, too
     report(results(args), args, "table")
 
 

@@ -106,3 +106,21 @@ def test_peer_gets_the_environment_that_was_given(tmp_path: Path, monkeypatch: p
     (tmp_path / "env.py").write_text('import json, os; print(json.dumps({"peer": os.environ["A"], "version": ""}))')
     with PeerProcess(sys.executable, "env.py", env={"A": "b"}) as peer:
         assert peer.name == "b"
+
+
+def test_sleeping_peer_ends_with_whoever_started_it(toy: str, tmp_path: Path) -> None:
+    code = f"""
+import os, pathlib, signal, sys
+from benchmarks import processes
+processes.PEERS = pathlib.Path({str(tmp_path)!r})
+peer = processes.PeerProcess(sys.executable, {toy!r})
+peer.sleep()
+print(peer.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, env=processes.environment(), stdout=subprocess.PIPE, text=True).stdout
+    end = time.monotonic() + 10
+    while Path(f"/proc/{shown.strip()}").exists() and state(int(shown)) != "Z" and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{shown.strip()}").exists() or state(int(shown)) == "Z"
