@@ -2,12 +2,12 @@
 
     octavo bench accuracy -- [--model NAME ...] [--formats F ...] [--peer-python /path/with/llama-cpp/bin/python] [--tokens N]
 
-accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, all tokens of the vocabulary) of our default path (bfloat16 keys and
-                        values) from the float32 run of the dequantized weights, over N tokens of English prose (Python's own
-                        manual, `pydoc_data.topics`) in windows of 512; one value per window. Peer: llama.cpp on the very same file,
-                        against the same float32 run; ratio (ours / theirs) <= 1 is wanted. top1: share of equal best tokens.
-A file is the real checkpoint with every matrix written anew in FORMAT (round to nearest); rows that are no whole blocks of 256 take
-the 32-wide format that llama.cpp's quantizer would. `stored` is the checkpoint as published.
+accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, over the whole vocabulary) of our default path (bfloat16 keys and
+                        values) from the float32 run of the dequantized weights, over N tokens of English prose (Python's
+                        own manual, `pydoc_data.topics`) in windows of 512; one value per window. Peer: llama.cpp on the very
+                        same file, against the same float32 run; ratio (ours / theirs) <= 1 is wanted. top1: equal best tokens.
+A file is the real checkpoint with every matrix written anew in FORMAT (round to nearest); rows that are no whole blocks of 256
+take the 32-wide format that llama.cpp's quantizer would. `stored` is the checkpoint as published.
 """
 
 from __future__ import annotations
