@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 ALIGN_BYTES = 64
 
 
@@ -24,21 +26,24 @@ class Buffer:
 
 def place(buffers: list[Buffer]) -> int:
     """Gives every buffer its offset; returns the arena's size in bytes."""
-    placed: list[Buffer] = []
+    ordered = sorted(buffers, key=lambda b: (-b.num_bytes, b.first))
+    firsts, lasts = (np.array([getattr(b, name) for b in ordered], np.int64) for name in ("first", "last"))
     total = 0
-    for buffer in sorted(buffers, key=lambda b: (-b.num_bytes, b.first)):
-        size = -(-buffer.num_bytes // ALIGN_BYTES) * ALIGN_BYTES
+    for count, buffer in enumerate(ordered):
+        size = _aligned(buffer.num_bytes)
+        together = np.flatnonzero((firsts[:count] <= buffer.last) & (buffer.first <= lasts[:count]))
         at = 0
-        for other in sorted(
-            (p for p in placed if p.first <= buffer.last and buffer.first <= p.last), key=lambda p: p.offset
-        ):
+        for other in sorted((ordered[i] for i in together.tolist()), key=lambda b: b.offset):
             if at + size <= other.offset:
                 break
-            at = max(at, other.offset + -(-other.num_bytes // ALIGN_BYTES) * ALIGN_BYTES)
+            at = max(at, other.offset + _aligned(other.num_bytes))
         buffer.offset = at
-        placed.append(buffer)
         total = max(total, at + size)
     return total
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
 def live_bytes(buffers: list[Buffer]) -> int:
