@@ -7,7 +7,8 @@ source bytes are never written. `rows_of` gives a view, the others copies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,18 @@ from numpy.typing import NDArray
 from octavo.engine.errors import ModelError
 from octavo.platforms.types import RawTensor
 from octavo.quant.load import unpack
+
+
+class _Later(RawTensor):
+    """A tensor whose bytes are made when they are asked for: never, if the weight is packed on disk already."""
+
+    def __init__(self, name: str, like: RawTensor, make: Callable[[], NDArray[np.uint8]]) -> None:
+        vars(self).update(name=name, format=like.format, shape=like.shape, _make=make)
+
+    @cached_property
+    def data(self) -> NDArray[np.uint8]:
+        made: NDArray[np.uint8] = vars(self)["_make"]()
+        return made
 
 
 def rows_of(raw: RawTensor, start: int, stop: int, part: str) -> RawTensor:
@@ -39,7 +52,7 @@ def unpair_rows(raw: RawTensor, heads: int, rotary_dim: int) -> RawTensor:
     order = np.arange(head_dim)
     order[:rotary_dim] = np.arange(rotary_dim).reshape(-1, 2).T.reshape(-1)
     rows = (np.arange(heads)[:, None] * head_dim + order).reshape(-1)
-    return RawTensor(f"{raw.name}[unpaired]", raw.format, raw.shape, _rows(raw)[rows].reshape(-1))
+    return _Later(f"{raw.name}[unpaired]", raw, lambda: _rows(raw)[rows].reshape(-1))
 
 
 def joined(parts: Sequence[RawTensor]) -> RawTensor:
