@@ -52,7 +52,7 @@ class ExcerptVocabulary:
 
     @classmethod
     def of(cls, keys: TokenizerKeys, build: Build) -> ExcerptVocabulary | None:
-        """None where the whole has to be built at once: kinds without merges, lists in memory, a marked token that is
+        """None where the whole has to be built at once: kinds without merges, lists in memory, an added token that is
         spelled twice."""
         tokens, lines = (keys.metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
         if keys.model not in ("gpt2", "llama") or not isinstance(tokens, StoredStrings):
@@ -60,7 +60,7 @@ class ExcerptVocabulary:
         if "tokenizer.huggingface.json" in keys.metadata or not isinstance(lines, StoredStrings | None):
             return None
         made = cls(keys, tokens, build)
-        return made if made._index.is_unique(keys.marked) else None
+        return made if made._index.is_unique([*keys.added]) else None
 
     def whole(self) -> RustTokenizer:
         """The whole tokenizer, built at the first call."""

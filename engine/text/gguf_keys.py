@@ -66,7 +66,6 @@ class TokenizerKeys:
             raise ModelError(
                 f"tokenizer.ggml.token_type has {len(self.types)} entries for {len(self.tokens)} tokens; damaged file"
             )
-        self.marked: list[int] = np.flatnonzero(self.types != NORMAL).tolist()
         self.pre = str(metadata.get("tokenizer.ggml.pre") or "default")
         self.bos_id = self.token_id("bos")
         if self.bos_id is None and self.model == "bert":
@@ -103,13 +102,13 @@ class TokenizerKeys:
         """Control tokens, which become special, and user-defined ones, which become plain added tokens; by id."""
         from tokenizers import AddedToken
 
-        out = {}
-        for index in self.marked:
-            kind = self.types[index]
-            is_special = kind == CONTROL or (kind == UNKNOWN and self.model != "gpt2")
-            if (is_special or kind == USER_DEFINED) and (text := self.tokens[index]):
-                out[index] = AddedToken(text, special=bool(is_special), normalized=False)
-        return out
+        is_special = (self.types == CONTROL) | ((self.types == UNKNOWN) & (self.model != "gpt2"))
+        special = set(np.flatnonzero(is_special).tolist())
+        return {
+            i: AddedToken(text, special=i in special, normalized=False)
+            for i in np.flatnonzero(is_special | (self.types == USER_DEFINED)).tolist()
+            if (text := self.tokens[i])
+        }
 
     @cached_property
     def family(self) -> PreTokenizer:
