@@ -1,7 +1,7 @@
 """Makes or checks `tests/golden/models/*.npz`: logits of transformers (float32, eager) for the tiny checkpoints of
 tiny.py.
 
-    python tests/golden/make_model_golden.py            write the files
+    python tests/golden/make_model_golden.py CASE ...   write the files of these cases (without CASE: of all)
     python tests/golden/make_model_golden.py --check    regenerate and compare within 1e-5; exit 1 on a difference
     ... --dump FOLDER                                   also write all logits of two lengths (ci/test-oracle)
 
@@ -64,12 +64,16 @@ def source_digest() -> bytes:
 def main() -> int:
     """Writes the files, or compares with them."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="of tiny.py; all if none is named")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--dump", type=Path, help="also write all logits of two lengths, for the live comparison")
     args = parser.parse_args()
+    unknown = set(args.cases) - set(tiny.CASES)
+    if unknown:
+        parser.error(f"tiny.py has no case {', '.join(sorted(unknown))}; it has {', '.join(tiny.CASES)}")
     FOLDER.mkdir(exist_ok=True)
     num_bad = 0
-    for case in tiny.CASES:
+    for case in args.cases or tiny.CASES:
         logits = oracle_logits(case)
         if args.dump is not None:
             args.dump.mkdir(parents=True, exist_ok=True)
@@ -82,6 +86,8 @@ def main() -> int:
             largest = max(float(np.abs(x).max()) for x in fresh.values())
             print(f"{case}: written, {path.stat().st_size} bytes, largest logit {largest:.2f}")
             continue
+        if not path.exists():
+            raise SystemExit(f"{case} has no golden file; write it: ci/test oracle --write {case}")
         with np.load(path) as stored:
             worst = max(float(np.abs(stored[key] - fresh[key]).max()) for key in fresh)
         is_bad = not worst <= CHECK_BOUND
