@@ -41,7 +41,9 @@ def main() -> None:
     parser.add_argument("--question", default="What is gravity? Answer in two sentences.")
     args = parser.parse_args()
     octavo = os.path.join(os.path.dirname(sys.executable), "octavo")
-    subprocess.run([octavo, "pull", args.model], check=True)
+    pulled = subprocess.run([octavo, "pull", args.model], check=False)
+    if pulled.returncode:
+        raise SystemExit(pulled.returncode)  # it has said why
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     start = time.monotonic()
@@ -50,6 +52,8 @@ def main() -> None:
         wait_ready(url, server, 120)
         ready_s = time.monotonic() - start
         ask(url, args.question, start, ready_s)
+    except KeyboardInterrupt:
+        raise SystemExit("stopped") from None
     finally:
         server.send_signal(signal.SIGTERM)
         try:
@@ -88,6 +92,7 @@ def ask(url: str, question: str, start: float, ready_s: float) -> None:
         f"\n\nready {ready_s:.2f} s after the start; first token {1e3 * (first - asked):.0f} ms after the question; "
         f"{(tokens - 1) / (end - first):.1f} tokens/s ({tokens} tokens)"
     )
+    print("The server has ended; `make serve` keeps one up. More: .venv/bin/octavo --help")
 
 
 if __name__ == "__main__":
