@@ -127,6 +127,8 @@ class EngineConfig:
                 raise ConfigError(f"{name}={getattr(self, name)}: allowed are {', '.join(allowed)}")
         for name, least in LEAST.items():
             value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise ConfigError(f"{name}={value!r}: it must be a whole number")
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value}: it must be at least {least}")
         if self.num_threads is not None and self.num_threads > MAX_THREADS:

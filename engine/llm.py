@@ -11,10 +11,12 @@ which names it and holds what was finished. Whatever a call raises, interrupts i
 from __future__ import annotations
 
 import itertools
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,9 +26,9 @@ from octavo.engine.answer import AnswerText
 from octavo.engine.build import build_core
 from octavo.engine.config import EngineConfig, read_environment
 from octavo.engine.core import EngineCore
-from octavo.engine.errors import EngineDeadError, RequestError
+from octavo.engine.errors import ConfigError, EngineDeadError, RequestError
 from octavo.engine.loading.config import open_model
-from octavo.engine.loading.source import resolve
+from octavo.engine.loading.source import Progress, resolve
 from octavo.engine.messages import AddRequest, RequestOutput, TokenLogprobs
 from octavo.engine.model_text import ModelText, text_of
 from octavo.engine.sampling_params import SamplingParams
@@ -78,13 +80,15 @@ class Piece:
 
 
 class LLM:
-    """A model in this process. Options are those of `EngineConfig`."""
+    """A model in this process. `model` is a path or a name as for `octavo serve`; options are those of `EngineConfig`;
+    `progress(what, done_bytes, total_bytes)` is called while something is fetched."""
 
-    def __init__(self, model: str, **options: Any) -> None:
-        config = EngineConfig(model=model, **options)
+    def __init__(self, model: str | os.PathLike[str], *, progress: Progress | None = None, **options: Any) -> None:
+        config = _config(model, options)
         environment = read_environment()
         cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
-        source = resolve(model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
+        is_offline = config.is_offline or environment.is_offline
+        source = resolve(config.model, cache_dir=cache_dir, is_offline=is_offline, progress=progress)
         with ThreadPoolExecutor(1) as beside:  # weights are packed without the GIL, so the tokenizer is made meanwhile
             files = open_model(source.path, needs_tokenizer=config.tokenizer is None)
             its_own = files if config.tokenizer is None else open_model(config.tokenizer)
@@ -143,8 +147,13 @@ class LLM:
         return _in_order(done)
 
     def _ids_of(self, prompts: Prompt | Sequence[Prompt]) -> list[list[int]]:
+        if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
+            raise RequestError(f"prompts are {type(prompts).__name__}; give text, token ids, or a list of these")
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
         many = cast("Sequence[Prompt]", [prompts] if is_one else prompts)
+        for place, prompt in enumerate(many):
+            if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
+                raise RequestError(f"prompt {place} is {type(prompt).__name__}; give text or a list of token ids")
         return [self.text.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in many]
 
     def _chat_ids(self, messages: Messages | Sequence[Messages], kwargs: dict[str, Any]) -> list[list[int]]:
@@ -153,6 +162,8 @@ class LLM:
         return [self.text.encode_chat(one, kwargs=kwargs) for one in many]
 
     def _run(self, prompts: list[list[int]], params: SamplingParams) -> Iterator[Piece]:
+        if not isinstance(params, SamplingParams):
+            raise RequestError(f"params are {type(params).__name__}; give SamplingParams(max_tokens=...)")
         params.validate(self.core.info.vocab_size)  # now, not when the first piece is asked for
         return self._pieces(prompts, params)
 
@@ -229,6 +240,21 @@ class LLM:
         if text.is_stopped_by_string and not output.finish_reason:
             self.core.finish(output.request_id, output.choice)
         return Piece(answer.prompt_index, answer.index, delta.text, answer if answer.finish_reason else None)
+
+
+def _config(model: str | os.PathLike[str], options: dict[str, Any]) -> EngineConfig:
+    """The options as a configuration; ConfigError naming one that there is not."""
+    known = [field.name for field in fields(EngineConfig) if field.name != "model"]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ConfigError(f"LLM has no option {name!r}; {hint}")
+    try:
+        path = os.fspath(model)
+    except TypeError:
+        raise ConfigError(f"the model is {type(model).__name__}; give a path or a name as text") from None
+    return EngineConfig(model=path, **options)
 
 
 def _named(answers: list[Completion]) -> str:

@@ -23,6 +23,8 @@ from octavo.engine.errors import ConfigError
         ({"max_batch_tokens": -5}, "max_batch_tokens=-5"),
         ({"max_model_len": 1}, "at least 2"),
         ({"kv_bytes": 0}, "kv_bytes=0"),
+        ({"max_model_len": "4k"}, "max_model_len='4k': it must be a whole number"),
+        ({"num_threads": True}, "num_threads=True"),
         ({"max_batch_tokens": 8}, "max_num_seqs=64: more than max_batch_tokens=8"),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.engine.fake_executable import EOS, FakeExecutable, greedy_after, make_core
 from tests.engine.server.fakes import make_text
 
-from octavo.engine.errors import EngineDeadError, RequestError
+from octavo.engine.errors import ConfigError, EngineDeadError, RequestError
 from octavo.engine.llm import LLM, AnswerError, Piece
 from octavo.engine.sampling_params import SamplingParams
 
@@ -183,3 +184,44 @@ def test_an_interrupt_ends_its_call_and_names_what_it_cost_others(llm: LLM, monk
     with pytest.raises(AnswerError, match=r"2 of 2 .*KeyboardInterrupt"):
         list(other)
     assert not llm.core.has_work and llm.core.stats()["kv_blocks_used"] == 0
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "text"),
+    [
+        (3, None, "prompts are int"),
+        (b"Hello", None, "prompts are bytes"),
+        (["Hello", None], None, "prompt 1 is NoneType"),
+        ("Hello", {"max_tokens": 3}, r"params are dict; give SamplingParams"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(llm: LLM, prompts: Any, params: Any, text: str) -> None:
+    for call in (llm.generate, llm.stream):
+        with pytest.raises(RequestError, match=text):
+            call(prompts, params)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "text"),
+    [
+        ("m", {"tensor_parallel_size": 2}, "no option 'tensor_parallel_size'; there are tokenizer, platform"),
+        ("m", {"max_model_length": 99}, "did you mean max_model_len"),
+        (3, {}, "the model is int; give a path or a name"),
+    ],
+)
+def test_an_option_that_there_is_not_is_named_before_anything_is_loaded(model: Any, options: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        LLM(model, **options)
+
+
+def test_a_path_object_names_a_model_and_fetching_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def resolve(spec: str, **options: Any) -> None:
+        seen.append((spec, options["progress"]))
+        raise EngineDeadError("far enough")
+
+    monkeypatch.setattr("octavo.engine.llm.resolve", resolve)
+    with pytest.raises(EngineDeadError):
+        LLM(Path("folder/model.gguf"), progress=print)
+    assert seen == [("folder/model.gguf", print)]

@@ -71,7 +71,7 @@ class Conversation:
             if self.messages and self.messages[-1]["role"] == "user":
                 self.messages.pop()
             return "(taken back)"
-        return _HELP
+        return _HELP if name == "/help" else f"there is no command {name}; there are:\n{_HELP}"
 
     def ask(self, question: str) -> Iterator[str]:
         """The answer's pieces. A stopped answer stays in the conversation as far as it came; a refused or failed one does
@@ -95,8 +95,11 @@ def run(args: argparse.Namespace) -> int:
     """Talks until the input ends."""
     params = sampling_params(args)
     from octavo.engine.llm import LLM
+    from octavo.engine.server.commands.progress import progress_bar
 
-    conversation = Conversation(LLM(args.model, **engine_options(args)), params, args.system)
+    with progress_bar() as progress:
+        llm = LLM(args.model, progress=progress, **engine_options(args))
+    conversation = Conversation(llm, params, args.system)
     collect_as_usual()
     is_terminal = sys.stdin.isatty()
     if is_terminal:

@@ -47,8 +47,10 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("the prompt is empty; give some text")
 
     from octavo.engine.llm import LLM
+    from octavo.engine.server.commands.progress import progress_bar
 
-    llm = LLM(args.model, **engine_options(args))
+    with progress_bar() as progress:
+        llm = LLM(args.model, progress=progress, **engine_options(args))
     collect_as_usual()
     load_s = time.perf_counter() - started
     if args.chat:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import httpx
 import pytest
@@ -21,10 +21,12 @@ from tests.engine.server.conftest import is_listening, wait_until
 from tests.engine.server.fakes import FakeEngine, make_text
 
 from octavo.engine.errors import ModelError, OctavoError, RequestError
-from octavo.engine.llm import AnswerError, Completion, Piece
+from octavo.engine.llm import LLM, AnswerError, Completion, Piece
 from octavo.engine.loading.source import Source
+from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.server.cli import COMMANDS, main
 from octavo.engine.server.commands import bench, doctor
+from octavo.engine.server.commands.chat import Conversation
 from octavo.engine.server.commands.options import sampling_params
 from octavo.engine.server.logs import LOG
 
@@ -39,8 +41,11 @@ class ScriptedLLM:
     kept: ClassVar[list[str]] = []
 
     def __init__(self, model: str, **options: Any) -> None:
+        progress = options.pop("progress")
         if model == "missing":
             raise ModelError("missing does not exist\nsecond line")
+        if model == "far":
+            progress("downloading far", 0, 0)
         self.made.append((model, options))
 
     def stream(self, prompt: str, params: Any) -> Iterator[Piece]:
@@ -167,6 +172,16 @@ def test_generate_prints_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert ScriptedLLM.asked[0][1].max_tokens == 5
 
 
+@pytest.mark.parametrize("command", [["generate", "far", "abc"], ["chat", "far"]])
+def test_fetching_a_model_is_shown_and_not_mixed_with_the_answer(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("abc\n"))
+    assert main(command) == 0
+    taken = capsys.readouterr()
+    assert taken.out == "cba\n" and taken.err == "downloading far\n"
+
+
 def test_generate_keeps_packed_weights_before_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "abc"]) == 0 and ScriptedLLM.kept == ["now"]
     assert main(["generate", "interrupted", "abc"]) == 0  # the answer is there all the same
@@ -208,6 +223,12 @@ def test_chat_keeps_the_conversation_and_obeys_commands(
         ["s", "gh"],
         ["be kind", "ij"],
     ]
+
+
+def test_unknown_word_of_a_conversation_is_named() -> None:
+    conversation = Conversation(cast("LLM", None), SamplingParams(), None)
+    assert str(conversation.command("/models")).startswith("there is no command /models; there are:\n/reset")
+    assert str(conversation.command("/help")).startswith("/reset")
 
 
 def test_pull_prints_where_the_model_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
