@@ -18,6 +18,8 @@ import blake3
 
 from octavo.engine.config import EngineConfig, read_environment
 from octavo.engine.core import EngineCore, make_scheduler
+from octavo.engine.cost import TERMS
+from octavo.engine.cost_store import CostKeeper, CostStore, expected_of
 from octavo.engine.errors import EngineDeadError
 from octavo.engine.loading.config import ModelFiles, open_model, tokenizer_paths
 from octavo.engine.loading.mapped import stat_key
@@ -26,6 +28,7 @@ from octavo.engine.memory import MemoryPlan, plan_memory
 from octavo.engine.messages import AddRequest, EngineInfo
 from octavo.engine.models.decoder import Decoder
 from octavo.engine.models.load import load_model
+from octavo.engine.pace import Pace
 from octavo.engine.runner import Runner
 from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms.limits import read_limits
@@ -62,6 +65,7 @@ class Prepared:
     platform: Platform
     source_name: str
     files: ModelFiles
+    cache_dir: Path
     weights: Weights
     decoder: Decoder
     spec: KVSpec
@@ -116,12 +120,22 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     if any(group.kind is GroupKind.FULL for group in spec.groups):  # then no sequence is longer than the pool
         max_len = min(max_len, (plan.num_pages - 1) * spec.block_tokens)
     capacity = replace(capacity, num_pages=plan.num_pages, max_len=max_len)
-    return Prepared(platform, source.name, files, weights, decoder, spec, capacity, plan)
+    return Prepared(platform, source.name, files, cache_dir, weights, decoder, spec, capacity, plan)
 
 
 def preview(config: EngineConfig) -> MemoryPlan:
     """The memory plan of a model, from its headers; no weight is read."""
     return prepare(config, Phases(), is_dry=True).plan
+
+
+def known_costs(config: EngineConfig) -> dict[str, object]:
+    """What an earlier run learned of a model's steps here, in seconds per unit; no weight is read."""
+    made = prepare(config, Phases(), is_dry=True)
+    keeper = cost_keeper(made, config)
+    found = keeper.found()
+    if found is None:
+        return {"place": keeper.store.place, "problem": "nothing is known yet; serve the model for a while"}
+    return {"place": keeper.store.place, "steps": found.num_steps, **dict(zip(TERMS, found.terms, strict=True))}
 
 
 def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves: bool = True) -> EngineCore:
@@ -134,6 +148,8 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
     log.info("%s", made.plan.line())
     files, spec, platform = made.files, made.spec, made.platform
     executable = platform.build(made.decoder, spec, made.capacity)
+    keeper = cost_keeper(made, config)
+    cost = keeper.open([group.window for group in spec.groups], executable.knee_rows)
     scheduler = make_scheduler(
         spec,
         num_blocks=made.plan.num_pages,
@@ -144,8 +160,9 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
         policy=config.policy,
         has_prefix_cache=config.has_prefix_cache,
         has_partial_reuse=config.has_partial_reuse,
-        model_identity=model_identity(files, spec, fast_kernels(platform), config.tokenizer),
+        model_identity=keeper.identity,
         server_secret=secrets.token_bytes(32),
+        pace=None if config.itl_ms is None else Pace(cost, config.itl_ms / 1000),
     )
     phases.mark("build")
 
@@ -167,6 +184,7 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
         epoch=secrets.randbits(63),
     )
     core = EngineCore(Runner(executable, spec, made.capacity, made.decoder.spec.vocab), scheduler, info)
+    core.cost, core.cost_keeper = cost, keeper
     if proves:
         prove(core)
         phases.mark("first_token")
@@ -190,6 +208,13 @@ class Keeper:
         self._timer.cancel()
         with self._lock:
             self._save()
+
+
+def cost_keeper(made: Prepared, config: EngineConfig) -> CostKeeper:
+    """The model's identity and what is known of its steps."""
+    identity = model_identity(made.files, made.spec, fast_kernels(made.platform), config.tokenizer)
+    expected = expected_of(made.decoder.spec, made.spec, made.files.checkpoint.num_bytes)
+    return CostKeeper(CostStore.on(made.cache_dir, made.platform), identity, made.source_name, expected)
 
 
 def packed_home(config: EngineConfig, files: ModelFiles, cache_dir: Path) -> CacheHome | None:

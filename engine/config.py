@@ -25,6 +25,7 @@ ENVIRONMENT = {
 }
 SECRETS = ("OCTAVO_API_KEY",)
 MAX_THREADS = 1024
+MAX_ITL_MS = 600_000.0
 _LEVELS = ("debug", "info", "warning", "error")
 #: options of EngineConfig that are words, and those that are counts, with their least value
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -116,6 +117,7 @@ class EngineConfig:
     has_prefix_cache: bool = True
     has_partial_reuse: bool = True
     policy: str = "fcfs"
+    itl_ms: float | None = None  # time between a stream's tokens that prompts of others must leave; None: no limit
     is_offline: bool = False
     cache_dir: str | None = None  # None: the environment's
     packed_cache: str = "auto"  # keep packed weights on disk: auto (models worth it), on, off
@@ -133,6 +135,10 @@ class EngineConfig:
                 raise ConfigError(f"{name}={value}: it must be at least {least}")
         if self.num_threads is not None and self.num_threads > MAX_THREADS:
             raise ConfigError(f"num_threads={self.num_threads}: it must be at most {MAX_THREADS}")
+        if self.itl_ms is not None and (isinstance(self.itl_ms, bool) or not isinstance(self.itl_ms, (int, float))):
+            raise ConfigError(f"itl_ms={self.itl_ms!r}: it must be a number")
+        if self.itl_ms is not None and not 0 < self.itl_ms <= MAX_ITL_MS:
+            raise ConfigError(f"itl_ms={self.itl_ms}: it must be above 0 and at most {MAX_ITL_MS:g} milliseconds")
         if self.max_num_seqs > self.max_batch_tokens:
             raise ConfigError(
                 f"max_num_seqs={self.max_num_seqs}: more than max_batch_tokens={self.max_batch_tokens}, and every request "

@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from octavo.engine.cost import CostModel
+from octavo.engine.cost_store import CostKeeper
 from octavo.engine.errors import EngineDeadError, RequestError
 from octavo.engine.kv.groups import GroupKind as BlockKind
 from octavo.engine.kv.groups import GroupSpec
 from octavo.engine.kv.manager import KVManager
 from octavo.engine.messages import NO_TOKEN_ALLOWED, AddRequest, EngineInfo, RequestOutput, TokenLogprobs
+from octavo.engine.pace import Pace
 from octavo.engine.plan import StepOutput, StepPlan
 from octavo.engine.request import Request
 from octavo.engine.runner import Runner, StepResult
@@ -64,6 +67,9 @@ class EngineCore:
         self._prompt_scores: dict[tuple[str, int], list[TokenLogprobs | None]] = {}
         self._unsent: list[RequestOutput] = []  # of a step that its caller interrupted
         self.keeper: Keeper | None = None  # of packed weights, where there may be some to keep
+        self.cost: CostModel | None = None  # learns from every step but the first, which touches its pages first
+        self.cost_keeper: CostKeeper | None = None
+        self.num_late = 0  # steps that kept running streams waiting longer than they should
         self.num_steps = 0
         self.num_generated = 0
         self.step_s = 0.0
@@ -125,9 +131,23 @@ class EngineCore:
                 self._unsent = outputs
                 raise
             return outputs
-        self.num_steps += 1
-        self.step_s += self._clock() - start
+        self._account(plan, self._clock() - start)
         return outputs
+
+    def _account(self, plan: StepPlan, seconds: float) -> None:
+        """A step took so long."""
+        self.num_steps += 1
+        self.step_s += seconds
+        pace = self.scheduler.pace
+        if pace is not None and pace.is_limiting and seconds > pace.itl_s:
+            self.num_late += 1
+        if self.cost is not None and self.num_steps > 1:
+            self.cost.observe(self.cost.work([(e.start, e.num_tokens, e.num_logits) for e in plan.entries]), seconds)
+
+    def rest(self, *, is_last: bool = False) -> None:
+        """There is time now for what is not urgent. `is_last`: no step will follow."""
+        if self.cost is not None and self.cost_keeper is not None:
+            self.cost_keeper.save(self.cost, is_last=is_last)
 
     def stats(self) -> dict[str, float]:
         """Gauges and counters by name; `engine/server/metrics.py` says what each is called outside."""
@@ -147,6 +167,9 @@ class EngineCore:
             "num_steps": self.num_steps,
             "num_generated": self.num_generated,
             "step_seconds": self.step_s,
+            "itl_target_seconds": 0.0 if self.scheduler.pace is None else self.scheduler.pace.itl_s,
+            "num_late_steps": self.num_late,
+            **({} if self.cost is None else self.cost.stats()),
         }
 
     # -- outputs -----------------------------------------------------------------------------------------------------
@@ -246,6 +269,7 @@ def make_scheduler(
     has_partial_reuse: bool,
     model_identity: bytes,
     server_secret: bytes,
+    pace: Pace | None = None,
 ) -> Scheduler:
     """A scheduler over a fresh pool."""
     kv = KVManager(
@@ -260,4 +284,4 @@ def make_scheduler(
     config = SchedulerConfig(
         max_batch_tokens=max_batch_tokens, max_num_seqs=max_num_seqs, max_model_len=max_model_len, max_waiting=max_queue
     )
-    return Scheduler(config, kv, policy=POLICIES[policy]())
+    return Scheduler(config, kv, policy=POLICIES[policy](), pace=pace)

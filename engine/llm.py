@@ -206,6 +206,8 @@ class LLM:
             for name in names:
                 del self._inboxes[name]
                 self.core.abort(name)
+            if not self._inboxes:
+                self.core.rest()
 
     def _add(self, request: AddRequest, place: int | None) -> None:
         """Queues a prompt; an error names its place among several."""

@@ -70,6 +70,8 @@ class EngineProcess:
         self.writer.send(Ready(PROTOCOL_VERSION, self.core.info))
         while self.is_open:
             has_work = self.core.has_work
+            if not has_work:
+                self.core.rest()
             self.receive(0.0 if has_work else self._idle_s())
             if not self.is_open:
                 break
@@ -78,6 +80,7 @@ class EngineProcess:
             if self.drain_until is not None and (not self.core.has_work or time.monotonic() > self.drain_until):
                 self.send_outputs(self.core.abort_all("the engine shut down before this answer was finished"))
                 break
+        self.core.rest(is_last=True)
         if self.is_open:
             self.writer.finish(LAST_WORDS_S)
         return 0

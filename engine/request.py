@@ -218,6 +218,11 @@ class Request:
         return self.tokens[self.num_prompt :]
 
     @property
+    def is_scoring(self) -> bool:
+        """Scores of prompt tokens are asked for, and some are still to come."""
+        return self.params.prompt_logprobs is not None and self.num_scored < self.num_prompt
+
+    @property
     def is_finished(self) -> bool:
         return self.status is Status.FINISHED
 

@@ -8,7 +8,6 @@ Invariants, each the name of a test in tests/engine/test_scheduler.py:
   5. the_result_depends_only_on_the_arguments: no clock after arrival, no tensor, no set or hash order
   6. every_admitted_request_finishes: the first in order can always take the blocks of those behind it
 States: WAITING -> RUNNING -> FINISHED, RUNNING -> WAITING (preempted), LOADING -> WAITING. Units: tokens and blocks.
-Called by `loop.step()`; calls `kv.KVManager`; knows no platform.
 """
 
 from __future__ import annotations
@@ -17,14 +16,18 @@ import time
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from octavo.engine.accept import accept, end_reason
 from octavo.engine.admission import check_length, check_queue
 from octavo.engine.errors import RequestError
 from octavo.engine.kv.manager import KVManager
+from octavo.engine.pace import Pace
 from octavo.engine.plan import PlanDraft, PlanEntry, SchedulerStats, StepOutput, StepPlan
 from octavo.engine.request import FinishReason, Request, Status
 from octavo.engine.waiting import Policy, WaitingQueue, fcfs
+
+_order = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,9 @@ class SchedulerConfig:
 class Scheduler:
     """Requests in, plans out, results in, outputs out: `add`, `plan`, `commit`, `abort` (and, seldom, `finish`, `fail`).
 
-    `fault(name)` is called at named points, so that tests can stop the process there: plan.begin, plan.end,
-    commit.begin, commit.end. `plan` may be called once more before the `commit` of the plan before.
+    `pace` shortens chunks of prompts for the sake of running streams. `fault(name)` is called at named points, so that tests
+    can stop the process there: plan.begin, plan.end, commit.begin, commit.end. `plan` may be called once more before the
+    `commit` of the plan before.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Scheduler:
         kv: KVManager,
         *,
         policy: Policy = fcfs,
+        pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
         fault: Callable[[str], object] | None = None,
     ) -> None:
@@ -67,6 +72,7 @@ class Scheduler:
         self.max_len = min(config.max_model_len, kv.max_tokens)
         if self.max_len < 2:
             raise ValueError(f"a pool of {kv.pool.num_usable} blocks cannot hold one sequence of 2 tokens")
+        self.pace = pace
         self._policy = policy
         self._clock = clock
         self._fault = fault
@@ -75,8 +81,7 @@ class Scheduler:
         self._waiting = WaitingQueue()
         self._running: list[Request] = []  # by order
         self._num_held = 0  # choices that wait for the prompt of their first choice
-        self._num_added = 0
-        self._step = 0
+        self._num_added = self._step = 0
         self._released: list[tuple[Request, int]] = []
         self._blocked_head: Request | None = None  # head of the queue that did not fit, and the free blocks it needs
         self._blocked_need = 0
@@ -118,6 +123,8 @@ class Scheduler:
         self._make_way()
         draft = PlanDraft(self.config.max_batch_tokens)
         self._plan_decodes(draft)
+        if self.pace is not None:
+            self.pace.begin([(entry.start, 1, 1) for entry in draft.entries])
         for request in draft.prefills:
             if draft.budget > 0 and request.status is Status.RUNNING:
                 self._run(request, draft)
@@ -216,18 +223,12 @@ class Scheduler:
         """Gauges and counters."""
         pool = self.kv.pool
         return SchedulerStats(
-            num_running=len(self._running),
-            num_waiting=len(self._waiting) + self._num_held,
-            num_blocks=pool.num_usable,
-            num_used_blocks=pool.num_used,
-            num_cached_blocks=len(self.kv.index),
-            num_preemptions=self._num_preemptions,
-            num_prompt_tokens=self._num_prompt_tokens,
-            num_cached_tokens=self._num_cached_tokens,
-            num_evicted_blocks=pool.num_evicted,
-            num_hash_collisions=self.kv.index.num_collisions,
+            num_running=len(self._running), num_waiting=len(self._waiting) + self._num_held, num_blocks=pool.num_usable,
+            num_used_blocks=pool.num_used, num_cached_blocks=len(self.kv.index), num_preemptions=self._num_preemptions,
+            num_prompt_tokens=self._num_prompt_tokens, num_cached_tokens=self._num_cached_tokens,
+            num_evicted_blocks=pool.num_evicted, num_hash_collisions=self.kv.index.num_collisions,
             num_aborted=self._num_aborted,
-        )
+        )  # fmt: skip
 
     # -- plan ----------------------------------------------------------------------------------------------------------
 
@@ -262,6 +263,8 @@ class Scheduler:
             if self._running and request is self._blocked_head and free < self._blocked_need:
                 break
             hit = self.kv.find(request)
+            if self.pace is not None and not self.pace.may_begin(self.kv.num_found(hit), len(request.tokens)):
+                break
             need = self.kv.cost(request, hit, chunk)
             if self._running and need > free:
                 self._blocked_head, self._blocked_need = request, need
@@ -289,7 +292,10 @@ class Scheduler:
         target = known - start
         if target <= 0 or (request.num_placeholders and known >= request.max_len):
             return
-        count = min(target, draft.budget, self.config.max_chunk_tokens or target)
+        count = most = min(target, draft.budget, self.config.max_chunk_tokens or target)
+        if self.pace is not None and not (count := self.pace.limit(start, most, int(request.is_scoring))):
+            return
+        is_cut = count < most
         drafts: tuple[int, ...] = ()
         if count == target and request.drafts and not request.num_placeholders:
             drafts = request.drafts[: max(0, min(draft.budget - count, request.max_len - known - 1))]
@@ -302,7 +308,7 @@ class Scheduler:
         end = start + count
         is_sampling = end == known and request.params.max_tokens != 0
         num_logits = 1 + len(drafts) if is_sampling else 0
-        if request.params.prompt_logprobs is not None and request.num_scored < request.num_prompt:
+        if request.is_scoring:
             num_logits = max(num_logits, end - max(start, request.num_scored))
         request.num_planned = end + len(drafts)
         request.num_placeholders += is_sampling
@@ -310,6 +316,8 @@ class Scheduler:
         count += len(drafts)
         draft.entries.append(PlanEntry(request, request.epoch, start, count, num_logits, is_sampling, drafts))
         draft.budget -= count
+        if self.pace is not None:
+            self.pace.add(start, count, num_logits, is_cut=is_cut)
 
     def _make_room(self, request: Request, end: int) -> bool:
         """Blocks for tokens [0, end), preempting those behind `request` not planned yet, the last one first."""
@@ -388,7 +396,3 @@ class Scheduler:
     def _release(self, request: Request, is_sound: bool = True) -> None:
         self._released.append((request, request.epoch))
         self.kv.release(request, is_sound)
-
-
-def _order(request: Request) -> tuple[float, ...]:
-    return request.order

@@ -19,6 +19,7 @@ from typing import Any
 from octavo.engine.config import Environment, read_environment, shown_variables
 from octavo.engine.errors import OctavoError
 from octavo.engine.memory import MemoryPlan
+from octavo.platforms.chip import read_cpuinfo
 from octavo.platforms.limits import Limits, read_limits
 from octavo.platforms.ops import NUMERICS_VERSION
 from octavo.platforms.registry import choose_platform
@@ -71,7 +72,7 @@ def report(*, memory: MemoryPlan | None = None, is_testing_all: bool = False, ro
 
 # -- sections ----------------------------------------------------------------------------------------------------------
 def _chip(limits: Limits, root: Path) -> dict[str, Any]:
-    fields = _cpuinfo(root)
+    fields = read_cpuinfo(root)
     has = set((fields.get("flags") or fields.get("Features") or "").split())
     return {
         "machine": machine_info.machine(),
@@ -175,21 +176,6 @@ def _version(package: str) -> str:
     from octavo import __version__
 
     return f"{__version__} (not installed: runs from its sources)"
-
-
-def _cpuinfo(root: Path) -> dict[str, str]:
-    """The first processor's fields."""
-    fields: dict[str, str] = {}
-    try:
-        with open(root / "proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                if not line.strip():
-                    break
-                fields[key.strip()] = value.strip()
-    except OSError:
-        pass
-    return fields
 
 
 def _ranges(cpus: Sequence[int]) -> str:

@@ -48,7 +48,10 @@ class Model(Protocol):
 
 
 class Executable(Protocol):
-    """A model ready to take steps."""
+    """A model ready to take steps. `knee_rows`: rows of a step from which other kernels run, so that times have a knee there;
+    0: none."""
+
+    knee_rows: int
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copies whole pages (source, destination), in order, before the next run."""

@@ -18,6 +18,7 @@ _SCHEDULING = (
     "engine.request",
     "engine.accept",
     "engine.admission",
+    "engine.pace",
     "engine.plan",
     "engine.waiting",
     "engine.sampling_params",

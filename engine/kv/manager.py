@@ -110,6 +110,10 @@ class KVManager:
             sources, num_partial = self._find_partial(request, path[-1] if path else root, len(path), usable)
         return Hit(root, path, sources, num_partial)
 
+    def num_found(self, hit: Hit) -> int:
+        """Tokens that need not be computed."""
+        return len(hit.path) * self.block_tokens + hit.num_partial
+
     def cost(self, request: Request, hit: Hit, chunk: int) -> int:
         """Free blocks that admitting `request` with `hit` uses up by the time its known tokens are computed."""
         total = len(request.tokens)

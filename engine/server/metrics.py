@@ -47,6 +47,29 @@ ENGINE_METRICS: dict[str, tuple[str, str, str]] = {
     "num_aborts": ("engine_aborts_total", "counter", "Requests the engine ended without an answer."),
     "num_steps": ("engine_steps_total", "counter", "Engine steps."),
     "step_seconds": ("engine_step_seconds_total", "counter", "Time spent in engine steps."),
+    "step_predicted_seconds": (
+        "engine_step_predicted_seconds_total",
+        "counter",
+        "Time the steps were predicted to take.",
+    ),
+    "itl_target_seconds": (
+        "engine_itl_target_seconds",
+        "gauge",
+        "Time between tokens that prompts must leave; 0: no limit.",
+    ),
+    "num_late_steps": (
+        "engine_itl_exceeded_total",
+        "counter",
+        "Steps with running streams that took longer than that.",
+    ),
+}
+#: first part of keys "KEY:LABEL" -> (name after the prefix, label, help); gauges
+ENGINE_LABELLED = {
+    "step_cost_term": ("engine_step_cost_seconds", "term", "Seconds of a step per unit of work, as learned."),
+}
+#: first part of keys "KEY:LABEL:BOUND" and "KEY:LABEL:sum" -> the same; counts per bucket, not cumulative
+ENGINE_HISTOGRAMS = {
+    "step_cost_ratio": ("engine_step_cost_ratio", "kind", "Time a step took over the time predicted, by kind of step."),
 }
 FINISH_REASONS = ("stop", "length", "abort", "error")
 ABORT_REASONS = ("client_gone", "slow_client", "shutdown")
@@ -59,6 +82,29 @@ def _labels(pairs: Iterable[tuple[str, str]]) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _parts(stats: Mapping[str, float], key: str, count: int) -> list[list[str]]:
+    """Keys that begin with `key` and have so many parts, taken apart."""
+    parts = [name.split(":") for name in stats if name.startswith(f"{key}:")]
+    return [part for part in parts if len(part) == count]
+
+
+def _engine_histogram(
+    stats: Mapping[str, float], key: str, name: str, base: tuple[tuple[str, str], ...], label: str, text: str
+) -> Iterable[str]:
+    """A histogram of the engine's, per value of its label."""
+    bounds: dict[str, list[str]] = {}
+    for _, value, bound in _parts(stats, key, 3):
+        bounds.setdefault(value, []).append(bound)
+    if bounds:
+        yield f"# HELP {name} {text}"
+        yield f"# TYPE {name} histogram"
+    for value, found in bounds.items():
+        made = Histogram(tuple(float(bound) for bound in found if bound not in ("sum", "+Inf")))
+        made.counts = [int(stats[f"{key}:{value}:{bound}"]) for bound in found if bound != "sum"]
+        made.total = stats[f"{key}:{value}:sum"]
+        yield from made.lines(name, (*base, (label, value)))
 
 
 class Histogram:
@@ -127,6 +173,12 @@ class Metrics:
         for key, (name, kind, text) in ENGINE_METRICS.items():
             if key in engine_stats:
                 family(name, kind, text, [((), engine_stats[key])])
+        for key, (name, label, text) in ENGINE_LABELLED.items():
+            found = {part[1]: engine_stats[":".join(part)] for part in _parts(engine_stats, key, 2)}
+            if found:
+                family(name, "gauge", text, [(((label, value),), number) for value, number in found.items()])
+        for key, (name, label, text) in ENGINE_HISTOGRAMS.items():
+            out += _engine_histogram(engine_stats, key, f"octavo:{name}", base, label, text)
         family("prompt_tokens_total", "counter", "Prompt tokens processed.", [((), self.prompt_tokens)])
         family("generation_tokens_total", "counter", "Tokens generated.", [((), self.generation_tokens)])
         family(

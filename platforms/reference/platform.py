@@ -63,6 +63,8 @@ class TwoHalves(ReferenceOps):
 class ReferenceExecutable:
     """Implements `octavo.platforms.platform.Executable`."""
 
+    knee_rows = 0
+
     def __init__(
         self, model: Model, spec: KVSpec, capacity: Capacity, make_ops: Callable[[PagePool], TwoHalves] = TwoHalves
     ) -> None:

@@ -39,6 +39,7 @@ class X86Executable:
         self.page_bytes = page_bytes
         self.capacity = capacity
         self.max_logits = capacity.max_logits
+        self.knee_rows = recorded.knee_rows
         self._rope = rope
         self._batch: Batch | None = None
         self._is_closed = False

@@ -258,7 +258,8 @@ class Recorder:
             program.add(choice.few, choice.many, choice.many_from, self._rows_field(ins.rows), fields)
         address = 0 if output is None else resolve(self._at(output))
         head_at = self.head_at if self.head_at >= 0 else len(self._list)
-        return Recorded(program, arena, output, address, self.segments, head_at, self._held)
+        linear = [self.native.table[op].many_from for op in self.ops() if op.startswith("linear_")]
+        return Recorded(program, arena, output, address, self.segments, head_at, max(linear, default=0), self._held)
 
     def _lives(self, output: Symbol | None) -> dict[int, Buffer]:
         """First and last use of every buffer. What `head` reads lives to the end: it may run several times."""

@@ -71,7 +71,8 @@ class Instruction:
 
 @dataclass
 class Recorded:
-    """A finished program. `segments` are (name, first instruction); `head_at` starts the part that `head` runs."""
+    """A finished program. `segments` are (name, first instruction); `head_at` starts the part that `head` runs; `knee_rows`: from
+    so many tokens on other kernels of its linear layers run (0: none do)."""
 
     program: Any
     arena: Any
@@ -79,4 +80,5 @@ class Recorded:
     output_address: int
     segments: list[tuple[str, int]]
     head_at: int
+    knee_rows: int = 0
     held: list[Any] = field(default_factory=list)

@@ -30,6 +30,7 @@ class FakeExecutable:
         self.vocab = vocab
         self.broken_at: int | None = None
         self.num_runs = 0
+        self.knee_rows = 0
         self._pages = np.full((capacity.num_pages, BLOCK), -1, np.int64)
         self._states: list[tuple[int, ...]] = []
 

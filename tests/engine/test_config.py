@@ -25,6 +25,10 @@ from octavo.engine.errors import ConfigError
         ({"kv_bytes": 0}, "kv_bytes=0"),
         ({"max_model_len": "4k"}, "max_model_len='4k': it must be a whole number"),
         ({"num_threads": True}, "num_threads=True"),
+        ({"itl_ms": 0.0}, "itl_ms=0.0: it must be above 0"),
+        ({"itl_ms": float("nan")}, "itl_ms=nan"),
+        ({"itl_ms": 1e9}, "at most 600000 milliseconds"),
+        ({"itl_ms": "20"}, "itl_ms='20': it must be a number"),
         ({"max_batch_tokens": 8}, "max_num_seqs=64: more than max_batch_tokens=8"),
     ],
 )

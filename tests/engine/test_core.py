@@ -10,8 +10,10 @@ import pytest
 from tests.engine.fake_executable import EOS, FakeExecutable, greedy_after, logits_after, make_core
 
 from octavo.engine.core import EngineCore
+from octavo.engine.cost import CostModel
 from octavo.engine.errors import EngineDeadError, RequestError, TooLargeError
 from octavo.engine.messages import AddRequest, RequestOutput
+from octavo.engine.pace import Pace
 from octavo.engine.sampling_params import SamplingParams
 
 VOCAB = 50
@@ -302,3 +304,22 @@ def test_a_bad_request_is_refused_before_anything_is_kept(
     with pytest.raises(kind, match=text):
         core.add(request_)
     assert not core.has_work
+
+
+def test_steps_teach_what_they_cost_and_late_ones_are_counted() -> None:
+    core = make_core(VOCAB)
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.5  # a step reads it twice
+        return now[0]
+
+    core._clock = clock
+    core.cost = cost = CostModel([0.1] * 7)
+    core.scheduler.pace = Pace(cost, 0.4)
+    run(core, ask("a", max_tokens=4))
+    assert cost.num_steps == 3, "the first step touches its pages for the first time"
+    assert cost.seconds(cost.work([(7, 1, 1)])) == pytest.approx(0.5, rel=0.1)
+    stats = core.stats()
+    assert stats["num_late_steps"] == 3, "the step of the prompt alone kept nobody waiting"
+    assert stats["itl_target_seconds"] == 0.4 and stats["step_predicted_seconds"] == pytest.approx(1.5, rel=0.3)

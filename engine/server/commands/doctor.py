@@ -67,13 +67,16 @@ def run(args: argparse.Namespace) -> int:
     """Reports."""
     from octavo.platforms.doctor import report
 
-    memory = None
+    memory, costs = None, None
     if args.model is not None:
-        from octavo.engine.build import preview
+        from octavo.engine.build import known_costs, preview
         from octavo.engine.config import EngineConfig
 
-        memory = preview(EngineConfig(args.model, is_offline=True))
+        config = EngineConfig(args.model, is_offline=True)
+        memory, costs = preview(config), known_costs(config)
     found = report(memory=memory, is_testing_all=args.all)
+    if costs is not None:
+        found["step_costs"] = costs
     if args.json:
         print(json.dumps(found, default=str))
     else:

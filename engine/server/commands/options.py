@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ENGINE = (
     *("tokenizer", "platform", "num_threads", "max_model_len", "max_batch_tokens", "max_num_seqs", "max_queue"),
-    *("kv_dtype", "kv_bytes", "policy", "packed_cache", "numerics"),
+    *("kv_dtype", "kv_bytes", "policy", "itl_ms", "packed_cache", "numerics"),
 )
 _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "n", "stop")
 
@@ -62,6 +62,9 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--packed-cache", choices=CHOICES["packed_cache"], help="keep packed weights on disk (auto: of large models)"
     )
     group.add_argument("--policy", choices=CHOICES["policy"], help="order of waiting requests")
+    group.add_argument(
+        "--itl-ms", type=float, metavar="MS", help="time between a stream's tokens that others' prompts must leave"
+    )
     group.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt anew")
     group.add_argument("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM)")
     group.add_argument(

@@ -8,6 +8,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from tests.engine.server.conftest import LiveServer
 
+from octavo.engine.cost import CostModel
 from octavo.engine.server.metrics import Metrics
 
 Post = Callable[..., httpx.Response]
@@ -102,3 +103,23 @@ def test_engine_that_does_not_answer_leaves_the_rest(server: LiveServer) -> None
     assert samples["octavo:engine_up[]"] == 0
     assert "octavo:num_requests_running[]" not in samples
     assert "octavo:prompt_tokens_total[]" in samples
+
+
+def test_predicted_and_actual_step_times_are_shown() -> None:
+    model = CostModel((2e-3, 8e-4, 9e-3, 1e-4, 7e-7, 4e-7, 1.5e-4), doubt=0.1)
+    work = model.work([(5, 1, 1)])
+    for _ in range(3):
+        model.observe(work, 1.08 * model.seconds(work))
+    stats = {**model.stats(), "itl_target_seconds": 0.05, "num_late_steps": 2.0}
+    samples = {}
+    for family in text_string_to_metric_families(Metrics("m").render(stats, True)):
+        for sample in family.samples:
+            labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()) if k != "model_name")
+            samples[f"{sample.name}[{labels}]"] = sample.value
+    assert samples["octavo:engine_step_predicted_seconds_total[]"] == model.predicted_s
+    assert samples["octavo:engine_step_cost_ratio_count[kind=decode]"] == 3
+    assert samples["octavo:engine_step_cost_ratio_bucket[kind=decode,le=1.1]"] == 3
+    assert samples["octavo:engine_step_cost_ratio_bucket[kind=decode,le=1.0]"] == 0
+    assert samples["octavo:engine_step_cost_ratio_bucket[kind=mixed,le=+Inf]"] == 0
+    assert samples["octavo:engine_step_cost_seconds[term=pair]"] == model.terms["pair"]
+    assert samples["octavo:engine_itl_target_seconds[]"] == 0.05 and samples["octavo:engine_itl_exceeded_total[]"] == 2

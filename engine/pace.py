@@ -1,0 +1,81 @@
+"""How much of a prompt runs in a step, so that running streams get their next token in time.
+
+A step with running streams may take `itl_s` seconds. Chunks of prompts get what the streams leave of that, in order; when a
+chunk was cut, nobody behind it starts. Promises, each a test in tests/engine/test_pace.py:
+  1. the first prompt advances in every step: by what fits, by as many tokens as a third of the streams' own time holds,
+     and by one token at the least
+  2. a step without running streams is not limited
+  3. a prompt's last token is never held back
+What a step takes is asked of `StepCost`; no clock is read, so the same costs give the same plans. Units: seconds, tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+SHARE = 1 / 3  # of the streams' own time that a step may always add for prompts
+
+
+class StepCost(Protocol):
+    """Predicts steps; `engine.cost.CostModel` is one. Work is opaque here."""
+
+    def work(self, entries: Iterable[tuple[int, int, int]]) -> Any:
+        """Counts entries: (tokens stored before, tokens to run, logits rows) each."""
+        ...
+
+    def add(self, work: Any, start: int, count: int, rows: int) -> None:
+        """Counts one more."""
+        ...
+
+    def seconds(self, work: Any) -> float: ...
+    def longest(
+        self, work: Any, start: int, most: int, rows_each: int, within_s: float, *, is_sure: bool = True
+    ) -> int:
+        """Tokens from `start` on that fit beside `work` into `within_s`, 0 to `most`."""
+        ...
+
+
+class Pace:
+    """The limit of one step after another: `begin`, then `limit` and `add` per entry, in the order of the plan."""
+
+    def __init__(self, cost: StepCost, itl_s: float) -> None:
+        if not itl_s > 0:
+            raise ValueError(f"itl_s is {itl_s}; it must be above 0")
+        self.itl_s = itl_s
+        self.is_limiting = False  # the step being planned has running streams
+        self._cost = cost
+        self._work: Any = None
+        self._least_s = 0.0
+        self._has_chunk = self._is_cut = False
+
+    def begin(self, streams: list[tuple[int, int, int]]) -> None:
+        """A step begins with these entries of running streams."""
+        self.is_limiting = bool(streams)
+        self._has_chunk = self._is_cut = False
+        if streams:
+            self._work = self._cost.work(streams)
+            self._least_s = self._cost.seconds(self._work) * (1 + SHARE)
+
+    def limit(self, start: int, most: int, rows_each: int = 0) -> int:
+        """Tokens, up to `most`, that a prompt computed up to `start` may run in this step."""
+        if not self.is_limiting or most <= 1:
+            return most
+        if self._is_cut:
+            return 0
+        count = self._cost.longest(self._work, start, most, rows_each, self.itl_s)
+        if not self._has_chunk:
+            least = self._cost.longest(self._work, start, most, rows_each, self._least_s, is_sure=False)
+            count = max(count, least, 1)
+        return count
+
+    def may_begin(self, start: int, end: int) -> bool:
+        """There is time for some token of a prompt of `end` tokens, `start` of which are there."""
+        return self.limit(start, end - start) > 0
+
+    def add(self, start: int, count: int, rows: int, *, is_cut: bool) -> None:
+        """An entry is in the plan; `is_cut`: `limit` made it shorter."""
+        if self.is_limiting:
+            self._cost.add(self._work, start, count, rows)
+            self._has_chunk = self._has_chunk or is_cut or count > 1
+            self._is_cut = self._is_cut or is_cut
