@@ -8,6 +8,7 @@ because nobody can take memory back from a running sequence. One line says what 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from octavo.engine.errors import ConfigError
@@ -17,6 +18,7 @@ HEADROOM_SHARE = 0.1  # of the usable limit, kept for the system, buffers and bu
 HEADROOM_MIN_BYTES = 128 << 20
 DEFAULT_POOL_SHARE = 0.6  # of what is free once head-room is taken off
 MIN_PAGES = 4
+GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class MemoryPlan:
 
     def line(self) -> str:
         """One line for the log."""
-        gib = 1 << 30
+        gib = GIB
         return (
             f"memory: usable {self.usable_bytes / gib:.2f} GiB, free {self.free_bytes / gib:.2f}, weights "
             f"{self.weights_bytes / gib:.2f}, scratch {self.scratch_bytes / gib:.2f}, head-room "
@@ -70,20 +72,26 @@ def plan_memory(
     else:
         if kv_bytes > room:
             raise ConfigError(
-                f"kv_bytes={kv_bytes}: asked for more than the {max(room, 0)} bytes that fit beside weights and head-room "
-                f"in the limit of {usable_bytes}; lower it, or raise the limit"
+                f"a KV pool of {_gib(kv_bytes)} was asked for (--kv-gib, kv_bytes), and {_gib(max(room, 0))} fit beside weights "
+                f"and head-room in the limit of {_gib(usable_bytes)}; lower it, or raise the limit"
             )
         pages = kv_bytes // page_bytes
         if pages < MIN_PAGES:
+            least = MIN_PAGES * page_bytes
             raise ConfigError(
-                f"kv_bytes={kv_bytes}: a page takes {page_bytes} bytes and {MIN_PAGES} pages are the least; "
-                f"give {MIN_PAGES * page_bytes} or more"
+                f"a KV pool of {_gib(kv_bytes)} was asked for (--kv-gib, kv_bytes), and {MIN_PAGES} pages of {page_bytes >> 10} "
+                f"KiB are the least; give {math.ceil(1e4 * least / GIB) / 1e4} GiB ({least} bytes) or more"
             )
     if pages < MIN_PAGES:
         raise ConfigError(
-            f"no room for a KV pool: {max(room, 0)} bytes are free beside weights ({weights_bytes}), scratch ({scratch_bytes}) "
-            f"and head-room ({headroom}) in the limit of {usable_bytes} bytes, a page takes {page_bytes}; raise the memory limit"
+            f"no room for a KV pool: {_gib(max(room, 0))} are free beside weights ({_gib(weights_bytes)}), scratch "
+            f"({_gib(scratch_bytes)}) and head-room ({_gib(headroom)}) in the limit of {_gib(usable_bytes)}, a page takes "
+            f"{page_bytes >> 10} KiB; raise the memory limit, or lower --max-batch-tokens or --max-model-len"
         )
     return MemoryPlan(
         usable_bytes, free_bytes, weights_bytes, scratch_bytes, headroom, page_bytes, int(pages), spec.block_tokens
     )
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:.4g} GiB"

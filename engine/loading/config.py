@@ -103,6 +103,8 @@ def open_model(path: str | os.PathLike[str], *, needs_tokenizer: bool = True) ->
     folder = path if path.is_dir() else path.parent
     if path.suffix == ".gguf" or (path.is_dir() and not (path / "config.json").exists() and _has_gguf(path)):
         return _open_gguf(path)
+    if path.is_file() and path.suffix != ".safetensors":
+        raise ModelError(f"{path} is neither a .gguf nor a .safetensors file; give one, or the model's folder")
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     if path.is_dir() and not any(_weights(folder)):
         missing.append("weights (model.safetensors, model.safetensors.index.json or a .gguf file)")

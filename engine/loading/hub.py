@@ -7,6 +7,7 @@ Source: https://huggingface.co/docs/huggingface_hub/guides/download.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.config import TOKENIZER_FILES
 
+log = logging.getLogger("octavo.loading")
 SMALL_FILES = (
     "config.json",
     "generation_config.json",
@@ -37,9 +39,20 @@ _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 def model_from_hub(repo: str, revision: str | None, choice: str | None, *, is_offline: bool = False) -> Path:
     """The local folder (safetensors) or first file (GGUF) of hub repository `repo`, downloaded if needed.
 
-    `choice` is a file name or a quantization such as Q4_K_M. ModelError with the choices when it is not clear.
+    `choice` is a file name or a quantization such as Q4_K_M. ModelError with the choices when it is not clear. A hub that
+    cannot be asked does not matter to a model that was fetched before.
     """
-    names = _list_files(repo, revision, is_offline)
+    try:
+        names = _list_files(repo, revision, is_offline)
+    except ModelError as error:
+        if is_offline:
+            raise
+        try:
+            path = model_from_hub(repo, revision, choice, is_offline=True)
+        except ModelError:
+            raise error from None
+        log.warning("%s; what was fetched before is used: %s", error, path)
+        return path
     wanted = choose_files(repo, names, choice)
     folder = _snapshot(repo, revision, wanted or list(SAFETENSORS_PATTERNS), is_offline)
     missing = [name for name in wanted if not (folder / name).is_file()]
@@ -109,6 +122,11 @@ def _snapshot(repo: str, revision: str | None, patterns: list[str] | None, is_of
             hub.snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=is_offline)
         )
     except Exception as error:  # as above
+        if is_offline:
+            raise ModelError(
+                f"{repo} is not in the hub's cache on this machine, and fetching is switched off (--offline, OCTAVO_OFFLINE); "
+                f"run `octavo pull {repo}` once with a network, or give a local folder"
+            ) from None
         raise _failed(repo, error) from None
 
 

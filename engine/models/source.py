@@ -35,7 +35,8 @@ class CheckpointSource:
             return max_positions
         if not 1 <= self.limit <= max_positions:
             raise ModelError(
-                f"{self.cfg.where}: a length limit of {self.limit} tokens was asked for; allowed: 1 to {max_positions}"
+                f"{self.cfg.where}: a context of {self.limit} tokens was asked for (--max-model-len); allowed: "
+                f"1 to {max_positions}"
             )
         return self.limit
 

@@ -46,11 +46,11 @@ def test_a_size_that_was_asked_for_is_given_to_the_page() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"kv_bytes": 5 * GIB}, "more than the"),
-        ({"kv_bytes": MIN_PAGES * PAGE - 1}, f"give {MIN_PAGES * PAGE} or more"),
-        ({"free_bytes": GIB}, "no room for a KV pool: 0 bytes"),
+        ({"kv_bytes": 5 * GIB}, r"a KV pool of 5 GiB was asked for \(--kv-gib, kv_bytes\), and 4\.2 GiB fit"),
+        ({"kv_bytes": MIN_PAGES * PAGE - 1}, rf"give 0\.0003 GiB \({MIN_PAGES * PAGE} bytes\) or more"),
+        ({"free_bytes": GIB}, "no room for a KV pool: 0 GiB"),
         ({"scratch_bytes": 6 * GIB}, "no room for a KV pool"),
-        ({"kv_bytes": GIB, "free_bytes": GIB}, "more than the 0 bytes"),
+        ({"kv_bytes": GIB, "free_bytes": GIB}, "and 0 GiB fit"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_numbers(changes: dict[str, int], text: str) -> None:

@@ -84,6 +84,9 @@ def test_everything_missing_is_named_in_one_message(tmp_path: Path) -> None:
     assert open_model(tmp_path, needs_tokenizer=False).architecture == "LlamaForCausalLM"
     with pytest.raises(ModelError, match="does not exist"):
         open_model(tmp_path / "none")
+    (tmp_path / "README.md").write_text("text")
+    with pytest.raises(ModelError, match=r"README\.md is neither a \.gguf nor a \.safetensors file"):
+        open_model(tmp_path / "README.md")
 
 
 def test_a_folder_with_pickles_only_says_so(tmp_path: Path) -> None:

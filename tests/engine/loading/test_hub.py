@@ -93,11 +93,30 @@ def test_offline_reads_the_local_cache_only(tmp_path: Path, monkeypatch: pytest.
     assert all(call[0] == "snapshot" and call[3] for call in hub.calls)
 
 
+def test_a_hub_that_cannot_be_asked_does_not_stop_a_model_that_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no route to host")
+
+    hub = _hub(monkeypatch, tmp_path, GGUFS)
+    monkeypatch.setattr(hub, "list_repo_files", fail)
+    with pytest.raises(ModelError, match="no route to host"):
+        model_from_hub("o/n", None, "Q8_0")
+    (tmp_path / "m.Q8_0.gguf").write_bytes(b"x")
+    assert model_from_hub("o/n", None, "Q8_0") == tmp_path / "m.Q8_0.gguf"
+    assert "no route to host" in caplog.text and "fetched before" in caplog.text
+    assert all(call[3] for call in hub.calls)
+
+
 def test_the_librarys_errors_become_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("no route to host\nsecond line")
 
+    monkeypatch.setattr(_hub(monkeypatch, tmp_path, GGUFS), "list_repo_files", fail)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(ModelError, match=r"cannot get o/n from the hub: OSError: no route to host;") as caught:
-        model_from_hub("o/n", None, None, is_offline=True)
+        model_from_hub("o/n", None, None)
     assert "\n" not in str(caught.value)
+    with pytest.raises(ModelError, match=r"o/n is not in the hub's cache .* run `octavo pull o/n` once"):
+        model_from_hub("o/n", None, None, is_offline=True)

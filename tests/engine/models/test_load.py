@@ -92,7 +92,9 @@ def test_what_is_not_served_is_refused(change: dict[str, Any], text: str, refere
 def test_a_length_limit_must_fit_the_model(reference: Platform, tmp_path: Path) -> None:
     tensors = tiny.state_dict("llama")
     assert load(reference, tmp_path, "llama", tensors, max_len=9).spec.max_positions == 9
-    with pytest.raises(ModelError, match="a length limit of 257 tokens was asked for; allowed: 1 to 256"):
+    with pytest.raises(
+        ModelError, match=r"a context of 257 tokens was asked for \(--max-model-len\); allowed: 1 to 256"
+    ):
         load(reference, tmp_path, "llama", tensors, max_len=257)
 
 
