@@ -183,6 +183,11 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
         load_s=phases.seconds,
         epoch=secrets.randbits(63),
     )
+    log.info(
+        "%s in %s, context %d tokens; platform %s, %d threads%s",
+        *(info.architecture, "/".join(info.weight_formats), info.max_model_len, info.platform, info.num_threads),
+        f", CPU levels {', '.join(info.levels)}" if info.levels else "",
+    )
     core = EngineCore(Runner(executable, spec, made.capacity, made.decoder.spec.vocab), scheduler, info)
     core.cost, core.cost_keeper = cost, keeper
     if proves:

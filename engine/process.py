@@ -168,15 +168,17 @@ class EngineProcess:
 
 @roomy
 def main(argv: list[str]) -> int:
-    """Entry point; arguments: file descriptor of the socket, parent's process id."""
+    """Entry point; arguments: file descriptor of the socket, parent's process id, and a log level to put above the
+    environment's."""
     collect_rarely()
     sock = socket.socket(fileno=int(argv[0]))
     sock.set_inheritable(False)
     end_with_parent(int(argv[1]), sock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent decides, and drains first
-    level = read_environment().log.upper()
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    level = argv[2] if len(argv) > 2 else read_environment().log
+    form = "%(asctime)s %(levelname)s engine: %(message)s"
+    logging.basicConfig(level=level.upper(), format=form, datefmt="%Y-%m-%dT%H:%M:%S", stream=sys.stderr)
     size = int.from_bytes(_read(sock, 4), "little")
     config = msgspec.json.decode(_read(sock, size), type=EngineConfig)
     process = EngineProcess(sock)

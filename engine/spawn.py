@@ -1,6 +1,6 @@
 """Starts an engine process. Imports next to nothing, so that the child is on its way before its parent loads anything slow.
 
-The child is `python -m octavo.engine.process FD PARENT`; it gets its configuration as the first frame: four bytes of
+The child is `python -m octavo.engine.process FD PARENT [LOG_LEVEL]`; it gets its configuration as the first frame: four bytes of
 little-endian length, then JSON text.
 """
 
@@ -19,13 +19,14 @@ from octavo.engine.config import EngineConfig
 SOCKET_BUFFER_BYTES = 1 << 20
 
 
-def spawn(config: EngineConfig) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """The process and our end of its socket."""
+def spawn(config: EngineConfig, log_level: str | None = None) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The process and our end of its socket. `log_level`: instead of the environment's."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             end.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     command = [sys.executable, "-m", "octavo.engine.process", str(theirs.fileno()), str(os.getpid())]
+    command += [log_level] if log_level else []
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
     theirs.close()
     text = json.dumps(dataclasses.asdict(config), default=str).encode()

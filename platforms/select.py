@@ -62,7 +62,7 @@ def allowed_features(available: int, levels: Mapping[str, int], asked: tuple[str
         return available
     unknown = [name for name in asked if name not in levels]
     if unknown:
-        raise ConfigError(f"OCTAVO_ISA={','.join(asked)}: unknown level {unknown[0]}; allowed are {', '.join(levels)}")
+        raise ConfigError(f"unknown level {unknown[0]!r} in --isa or OCTAVO_ISA; allowed are {', '.join(levels)}")
     bits = 0
     for name in asked:
         bits |= levels[name]
@@ -86,7 +86,7 @@ def refusal(row: KernelRow, may: Allowance) -> str:
     if row.required & ~may.available:
         return f"the processor lacks what {row.level} needs"
     if row.required & ~may.allowed:
-        return "switched off by OCTAVO_ISA"
+        return "switched off by --isa or OCTAVO_ISA"
     if row.level in FAST_LEVELS and not may.is_fast:
         return "its last bits differ from the other levels'; --numerics fast allows it"
     return ""

@@ -62,6 +62,11 @@ class Native:
         runnable = {row.level for row in self.rows if not refusal(row, self.allowance)}
         return tuple(name for name in self.levels if name in runnable)
 
+    def reason_against(self, level: str) -> str:
+        """Why a level may not run ('' = it may). ConfigError if the user's list of levels holds an unknown one."""
+        allowance = self.allowance
+        return refusal(KernelRow("", "", level, self.levels[level]), allowance)
+
     def describe_levels(self) -> list[dict[str, Any]]:
         """Every level, slowest first: does the processor have it, may it be used, why not, and how many kernels it has."""
         chosen = {name for choice in self.table.choices.values() for name in (choice.few, choice.many)}
@@ -75,7 +80,7 @@ class Native:
                     "is_allowed": not bits & ~self.allowed,
                     "kernels": len(kernels),
                     "chosen": len(chosen & set(kernels)),
-                    "reason": refusal(KernelRow("", "", level, bits), self.allowance),
+                    "reason": self.reason_against(level),
                 }
             )
         return rows

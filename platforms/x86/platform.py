@@ -41,7 +41,10 @@ class X86Platform:
         numerics: str = "exact",
     ) -> None:
         self.native = Native(load(module), isa, is_fast=numerics == "fast")
-        self.native.runnable_levels()  # an unknown level in `isa` is an error now, not at the first kernel
+        for level in isa or ():  # an unknown one is an error now, not at the first kernel
+            reason = self.native.reason_against(level)
+            if reason:
+                log.warning("level %s, asked for by --isa or OCTAVO_ISA, is not used: %s", level, reason)
         self.selftest = SelfTest(self.native)
         most = read_limits().most_threads
         if num_threads > most:

@@ -198,6 +198,21 @@ def test_the_engine_dies_with_its_parent(model: Path, how: str) -> None:
             os.kill(sibling, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(("level", "is_told"), [(None, True), ("info", True), ("warning", False)])
+def test_the_engine_logs_at_the_level_it_is_given(
+    model: Path, level: str | None, is_told: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OCTAVO_LOG", raising=False)
+
+    async def main() -> None:
+        await (await AsyncEngine.attach(*spawn(config(model), level), deadline_s=60)).close()
+
+    asyncio.run(asyncio.wait_for(main(), 90))
+    told = capfd.readouterr().err
+    assert ("INFO engine: LlamaForCausalLM in f32, context 256 tokens; platform" in told) == is_told
+    assert ("INFO engine: memory: usable" in told) == is_told
+
+
 def test_an_engine_outlives_the_thread_that_started_it(model: Path) -> None:
     started: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
 

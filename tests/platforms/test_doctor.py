@@ -55,7 +55,7 @@ def test_levels_switched_off_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     avx2 = next(level for level in found["levels"] if level["level"] == "avx2")
     assert not avx2["is_allowed"] and avx2["chosen"] == 0
     if avx2["is_available"]:
-        assert avx2["reason"] == "switched off by OCTAVO_ISA"
+        assert avx2["reason"] == "switched off by --isa or OCTAVO_ISA"
     assert {row["kernel"].rsplit("__", 1)[1] for row in found["kernels"]} == {"scalar"}
 
 

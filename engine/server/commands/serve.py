@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     sock = bind_unix(args.uds) if args.uds is not None else bind_tcp(args.host, args.port)
     from octavo.engine.spawn import spawn
 
-    child = spawn(engine_config(args, str(source.path)))
+    child = spawn(engine_config(args, str(source.path)), args.log_level)
     try:
         return _serve(args, env, source, sock, child, started)
     finally:

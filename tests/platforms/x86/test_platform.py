@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from octavo.engine.errors import PlatformError
+from octavo.engine.errors import ConfigError, PlatformError
 from octavo.platforms.limits import read_limits
 from octavo.platforms.x86.native import load
 from octavo.platforms.x86.platform import X86Platform
@@ -25,3 +25,13 @@ def test_threads_that_could_never_run_are_not_started(caplog: pytest.LogCaptureF
         many = X86Platform(most + 6)
     assert many.num_threads == many.team.num_threads == most
     assert f"{most + 6} threads asked for, {most} can run at a time here" in caplog.text
+
+
+def test_a_level_that_was_asked_for_in_vain_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "octavo.platforms"):
+        X86Platform(1, ("scalar",))
+        assert caplog.text == ""
+        X86Platform(1, ("scalar", "avx512bf16"))  # refused by every processor unless --numerics fast
+    assert "level avx512bf16, asked for by --isa or OCTAVO_ISA, is not used: " in caplog.text
+    with pytest.raises(ConfigError, match=r"unknown level 'sse9' in --isa or OCTAVO_ISA; allowed are scalar, avx2"):
+        X86Platform(1, ("sse9",))
