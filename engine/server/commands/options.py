@@ -7,13 +7,14 @@ where they are defined.
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from octavo.engine.config import CHOICES
+from octavo.engine.config import CHOICES, EngineConfig
 from octavo.engine.errors import ConfigError
 
 if TYPE_CHECKING:
-    from octavo.engine.config import EngineConfig, Environment
+    from octavo.engine.config import Environment
     from octavo.engine.sampling_params import SamplingParams
 
 _ENGINE = (
@@ -49,40 +50,44 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Options of the engine."""
+    """Options of the engine; defaults are told from where they are defined."""
+    usual = {field.name: field.default for field in fields(EngineConfig)}
     group = parser.add_argument_group("engine")
-    group.add_argument("--threads", dest="num_threads", type=positive, metavar="N", help="compute threads")
-    group.add_argument("--max-model-len", type=positive, metavar="TOKENS", help="context length to serve")
-    group.add_argument("--kv-dtype", choices=CHOICES["kv_dtype"], help="type of cached keys and values")
-    group.add_argument("--kv-gib", dest="kv_bytes", type=gibibytes, metavar="GIB", help="size of the KV pool")
-    group.add_argument("--max-batch-tokens", type=positive, metavar="TOKENS", help="tokens computed per step")
-    group.add_argument("--max-num-seqs", type=positive, metavar="N", help="requests computed at once")
-    group.add_argument("--max-queue", type=positive, metavar="N", help="requests that may wait")
-    group.add_argument(
-        "--packed-cache", choices=CHOICES["packed_cache"], help="keep packed weights on disk (auto: of large models)"
-    )
-    group.add_argument("--policy", choices=CHOICES["policy"], help="order of waiting requests")
-    group.add_argument(
-        "--itl-ms", type=float, metavar="MS", help="time between a stream's tokens that others' prompts must leave"
-    )
-    group.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt anew")
-    group.add_argument("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM)")
-    group.add_argument(
-        "--numerics", choices=CHOICES["numerics"],
-        help="exact: the same bits on every CPU level (default); fast: quicker kernels whose last bits differ",
-    )  # fmt: skip
-    group.add_argument("--isa", metavar="LEVELS", help="CPU levels to use, comma separated (OCTAVO_ISA)")
+    add = group.add_argument
+
+    def count(option: str, metavar: str, text: str) -> None:
+        name = option.removeprefix("--").replace("-", "_")
+        add(option, type=positive, metavar=metavar, help=f"{text} (default {usual[name]})")
+
+    def choice(option: str, text: str) -> None:
+        name = option.removeprefix("--").replace("-", "_")
+        shown = f" (default {usual[name]})" if usual[name] else ""
+        add(option, choices=CHOICES[name], help=f"{text}{shown}")
+
+    add("--threads", dest="num_threads", type=positive, metavar="N", help="compute threads (default: the CPU budget)")
+    add("--max-model-len", type=positive, metavar="TOKENS", help="context length (default: the model's, if it fits the pool)")
+    choice("--kv-dtype", "type of cached keys and values")
+    add("--kv-gib", dest="kv_bytes", type=gibibytes, metavar="GIB", help="size of the KV pool (default: what memory allows)")
+    count("--max-batch-tokens", "TOKENS", "tokens computed per step")
+    count("--max-num-seqs", "N", "requests computed at once")
+    count("--max-queue", "N", "requests that may wait")
+    choice("--packed-cache", "keep packed weights on disk; auto: of large models")
+    choice("--policy", "order of waiting requests")
+    add("--no-prefix-cache", action="store_true", help="compute every prompt anew")
+    add("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM; default: the first that runs)")
+    choice("--numerics", "exact: the same bits on every CPU level (default); fast: quicker kernels whose last bits differ")
+    add("--isa", metavar="LEVELS", help="CPU levels to use, comma separated (OCTAVO_ISA; default: all there are)")
 
 
 def add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:
-    """Options of sampling."""
+    """Options of sampling. A terminal gets a lower temperature than the API's 1, at which small models wander off."""
     group = parser.add_argument_group("sampling")
     group.add_argument("--max-tokens", type=positive, default=max_tokens, metavar="N", help="default %(default)s")
-    group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default 1")
-    group.add_argument("--top-p", type=float, metavar="P")
-    group.add_argument("--top-k", type=int, metavar="K")
-    group.add_argument("--min-p", type=float, metavar="P")
-    group.add_argument("--repetition-penalty", type=float, metavar="R")
+    group.add_argument("--temperature", type=float, default=0.7, metavar="T", help="0 is greedy; default %(default)s")
+    group.add_argument("--top-p", type=float, metavar="P", help="the likeliest tokens that make up this share; default 1: all")
+    group.add_argument("--top-k", type=int, metavar="K", help="the K likeliest tokens; default 0: all")
+    group.add_argument("--min-p", type=float, metavar="P", help="tokens at least P times as likely as the likeliest; default 0")
+    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: fewer repetitions; default 1")
     group.add_argument("--seed", type=int, help="the same seed gives the same text")
     group.add_argument("--stop", action="append", metavar="TEXT", help="end the answer here; may be repeated")
 
@@ -112,8 +117,6 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def engine_config(args: argparse.Namespace, model: str) -> EngineConfig:
     """The engine's options, for the resolved model path."""
-    from octavo.engine.config import EngineConfig
-
     return EngineConfig(model=model, **engine_options(args))
 
 

@@ -169,7 +169,8 @@ def test_generate_prints_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "abc", "--max-tokens", "5", "--threads", "2", "--offline", "--isa", "avx2"]) == 0
     assert capsys.readouterr().out == "cba\n"
     assert ScriptedLLM.made == [("m", {"num_threads": 2, "is_offline": True, "isa": ("avx2",)})]
-    assert ScriptedLLM.asked[0][1].max_tokens == 5
+    params = ScriptedLLM.asked[0][1]
+    assert (params.max_tokens, params.temperature, params.top_p) == (5, 0.7, 1.0)
 
 
 @pytest.mark.parametrize("command", [["generate", "far", "abc"], ["chat", "far"]])
@@ -223,6 +224,13 @@ def test_chat_keeps_the_conversation_and_obeys_commands(
         ["s", "gh"],
         ["be kind", "ij"],
     ]
+
+
+def test_help_tells_the_defaults_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for text in ("computed per step (default 512)", "values (default bf16)", "may wait (default 4096)"):
+        assert text in shown
 
 
 def test_unknown_word_of_a_conversation_is_named() -> None:
