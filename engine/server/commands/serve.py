@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--served-model-name", action="append", metavar="NAME", help="name in the API; may be repeated")
     group.add_argument("--chat-template", metavar="NAME|FILE", help="a built-in template (chatml, plain) or a file")
-    group.add_argument("--max-running", type=positive, metavar="N", help="answers in the server at once, then 429 (default: computed + waiting)")
+    group.add_argument(
+        "--max-running", type=positive, metavar="N", help="answers at once, then 429 (default: computed + waiting)"
+    )
     group.add_argument("--max-body-mib", type=positive, default=32, metavar="MIB", help="default %(default)s")
     group.add_argument(
         "--drain-s", type=float, default=30.0, metavar="S", help="time to finish at SIGTERM (default 30)"
