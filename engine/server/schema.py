@@ -9,6 +9,8 @@ Sources: https://platform.openai.com/docs/api-reference (chat, completions, mode
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
@@ -183,14 +185,14 @@ def decode(kind: type[B], body: bytes) -> B:
     except RecursionError:
         raise bad_request("the JSON body is nested too deeply; use fewer levels", code="invalid_json") from None
     except msgspec.ValidationError as error:
-        raise _explain(str(error)) from None
+        raise _explain(str(error), kind.__struct_fields__) from None
     except msgspec.DecodeError as error:
         raise _malformed(str(error), body) from None
     return value
 
 
-def _explain(text: str) -> HttpError:
-    """msgspec's message as ours, with the field's path as `param`."""
+def _explain(text: str, fields: Sequence[str]) -> HttpError:
+    """msgspec's message as ours, with the field's path as `param`; `fields` are the endpoint's."""
     at = _AT.search(text)
     path = at.group(1) if at else ""
     what = text[: at.start()] if at else text
@@ -198,7 +200,10 @@ def _explain(text: str) -> HttpError:
         named = pattern.search(what)
         if named:
             field = f"{path}.{named.group(1)}" if path else named.group(1)
-            verb = "is not a field of this endpoint; remove it" if code == "unknown_field" else "is required; send it"
+            verb = "is required; send it"
+            if code == "unknown_field":
+                near = [] if path else get_close_matches(field[:64], fields, 1, 0.8)
+                verb = f"is not a field of this endpoint; {f'did you mean {near[0]}?' if near else 'remove it'}"
             return bad_request(f"{field} {verb}", field[:256], code)
     where = f"{path}: " if path else "the body: "
     return bad_request(where + what[:1].lower() + what[1:], path or None, "invalid_type")

@@ -13,7 +13,7 @@ from octavo import __version__
 from octavo.engine.errors import EngineDeadError
 from octavo.engine.messages import AddRequest
 from octavo.engine.sampling_params import SamplingParams
-from octavo.engine.server.http import HttpError, Request, Response, json_response, unavailable
+from octavo.engine.server.http import Request, Response, json_response, unavailable
 from octavo.engine.server.state import ServerState
 
 _STATS_TIMEOUT_S = 1.0
@@ -80,9 +80,7 @@ class StatusEndpoints:
 
     async def model(self, request: Request) -> Response:
         """One served name."""
-        if request.path_arg not in self._state.settings.served_names:
-            message = f"the model {request.path_arg[:100]!r} is not served here"
-            raise HttpError(404, message, param="model", code="model_not_found")
+        self._state.check_name(request.path_arg)
         return json_response(self._card(request.path_arg))
 
     async def metrics(self, request: Request) -> Response:

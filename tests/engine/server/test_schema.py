@@ -130,7 +130,9 @@ def test_bias_reaches_the_sampler(post: Post, server: LiveServer) -> None:
 
 
 def test_unknown_field_is_refused_by_name(post: Post) -> None:
-    assert refused(post(CHAT, messages=ASK, temprature=1), "temprature")["code"] == "unknown_field"
+    error = refused(post(CHAT, messages=ASK, temprature=1), "temprature")
+    assert error["code"] == "unknown_field" and error["message"].endswith("did you mean temperature?")
+    assert refused(post(CHAT, messages=ASK, zebra=1), "zebra")["message"].endswith("of this endpoint; remove it")
     assert refused(post(CHAT, messages=[{**ASK[0], "colour": 1}]), "messages[0].colour")["code"] == "unknown_field"
     refused(post(CHAT, messages=ASK, stream=True, stream_options={"x": 1}), "stream_options.x")
     assert refused(post(CHAT), "messages")["code"] == "missing_field"
