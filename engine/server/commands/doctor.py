@@ -31,11 +31,47 @@ def _scalar(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and value:
         return " ".join(map(_scalar, value.values()))
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ("; " if _is_table(value) else ", ").join(map(_scalar, value)) or "-"
-    return "-" if value is None or value == "" else str(value)
+    return "-" if value is None or value in ("", {}) else str(value)
+
+
+def _is_size(key: str, value: Any) -> bool:
+    return (key.endswith(("_bytes", "_memory")) or key == "memory_limit") and isinstance(value, int)
+
+
+def _size(num_bytes: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.4g} {unit}"
+    return f"{num_bytes} bytes"
+
+
+def _in_cell(column: str, value: Any) -> Any:
+    """Sizes with their unit; of refused kernels the level alone, since the reason stands with the level."""
+    if column == "refused" and _is_table(value):
+        return [str(row.get("kernel", "")).rpartition("__")[2] for row in value]
+    return _size(value) if _is_size(column, value) else value
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """The report in one line: what runs, on what, and whether it was tested."""
+    platform, chip = found.get("platform") or {}, found.get("chip") or {}
+    if "problem" in platform:
+        return f"Octavo cannot run here: {platform['problem']}"
+    used = [level["level"] for level in found.get("levels") or () if level.get("chosen")]
+    tested = [row["result"] for row in found.get("selftest") or ()]
+    return ", ".join(
+        [
+            f"Octavo {(found.get('octavo') or {}).get('version', '')} on {chip.get('model', 'this machine')}: platform "
+            f"{platform.get('name', '?')}",
+            f"{platform.get('threads', '?')} threads",
+            *([f"kernels of {', '.join(used)}"] if used else []),
+            *([f"self-test {' '.join(dict.fromkeys(tested))}"] if tested else []),
+        ]
+    )
 
 
 def _is_table(value: Any) -> bool:
@@ -48,14 +84,14 @@ def lines(value: Any, indent: int = 0) -> Iterator[str]:
     if isinstance(value, Mapping):
         width = max((len(str(key)) for key in value), default=0)
         for key, inner in value.items():
-            if isinstance(inner, Mapping) or _is_table(inner):
+            if (isinstance(inner, Mapping) and inner) or _is_table(inner):
                 yield f"{pad}{key}:"
                 yield from lines(inner, indent + 1)
             else:
-                yield f"{pad}{key!s:{width}}  {_scalar(inner)}"
+                yield f"{pad}{key!s:{width}}  {_size(inner) if _is_size(str(key), inner) else _scalar(inner)}"
     elif _is_table(value):
         columns = list(dict.fromkeys(key for row in value for key in row))
-        cells = [columns, *([_scalar(row.get(column)) for column in columns] for row in value)]
+        cells = [columns, *([_scalar(_in_cell(column, row.get(column))) for column in columns] for row in value)]
         widths = [max(len(str(row[i])) for row in cells) for i in range(len(columns))]
         for row in cells:
             yield pad + "  ".join(f"{cell!s:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -80,5 +116,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, default=str))
     else:
-        print("\n".join(lines(found)))
+        shown = dict(found)
+        if "memory" in shown and shown["memory"] is None:
+            shown["memory"] = "octavo doctor MODEL shows the plan of a model"
+        print(summary(found), "\n".join(lines(shown)), sep="\n\n")
     return 0

@@ -65,9 +65,20 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         add(option, choices=CHOICES[name], help=f"{text}{shown}")
 
     add("--threads", dest="num_threads", type=positive, metavar="N", help="compute threads (default: the CPU budget)")
-    add("--max-model-len", type=positive, metavar="TOKENS", help="context length (default: the model's, if it fits the pool)")
+    add(
+        "--max-model-len",
+        type=positive,
+        metavar="TOKENS",
+        help="context length (default: the model's, if it fits the pool)",
+    )
     choice("--kv-dtype", "type of cached keys and values")
-    add("--kv-gib", dest="kv_bytes", type=gibibytes, metavar="GIB", help="size of the KV pool (default: what memory allows)")
+    add(
+        "--kv-gib",
+        dest="kv_bytes",
+        type=gibibytes,
+        metavar="GIB",
+        help="size of the KV pool (default: what memory allows)",
+    )
     count("--max-batch-tokens", "TOKENS", "tokens computed per step")
     count("--max-num-seqs", "N", "requests computed at once")
     count("--max-queue", "N", "requests that may wait")
@@ -75,7 +86,9 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     choice("--policy", "order of waiting requests")
     add("--no-prefix-cache", action="store_true", help="compute every prompt anew")
     add("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM; default: the first that runs)")
-    choice("--numerics", "exact: the same bits on every CPU level (default); fast: quicker kernels whose last bits differ")
+    choice(
+        "--numerics", "exact: the same bits on every CPU level (default); fast: quicker kernels whose last bits differ"
+    )
     add("--isa", metavar="LEVELS", help="CPU levels to use, comma separated (OCTAVO_ISA; default: all there are)")
 
 
@@ -84,9 +97,13 @@ def add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:
     group = parser.add_argument_group("sampling")
     group.add_argument("--max-tokens", type=positive, default=max_tokens, metavar="N", help="default %(default)s")
     group.add_argument("--temperature", type=float, default=0.7, metavar="T", help="0 is greedy; default %(default)s")
-    group.add_argument("--top-p", type=float, metavar="P", help="the likeliest tokens that make up this share; default 1: all")
+    group.add_argument(
+        "--top-p", type=float, metavar="P", help="the likeliest tokens that make up this share; default 1: all"
+    )
     group.add_argument("--top-k", type=int, metavar="K", help="the K likeliest tokens; default 0: all")
-    group.add_argument("--min-p", type=float, metavar="P", help="tokens at least P times as likely as the likeliest; default 0")
+    group.add_argument(
+        "--min-p", type=float, metavar="P", help="tokens at least P times as likely as the likeliest; default 0"
+    )
     group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: fewer repetitions; default 1")
     group.add_argument("--seed", type=int, help="the same seed gives the same text")
     group.add_argument("--stop", action="append", metavar="TEXT", help="end the answer here; may be repeated")

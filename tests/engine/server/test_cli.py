@@ -265,6 +265,24 @@ def test_doctor_shows_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert list(doctor.lines([])) == ["-"]
 
 
+def test_doctor_begins_with_one_line_and_says_sizes_with_units(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    first, empty, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("Octavo ") and ": platform " in first and " threads" in first and empty == ""
+    assert any(line.startswith("  usable_memory ") and line.endswith(" GiB") for line in rest)
+    assert any(line.startswith("memory ") and "octavo doctor MODEL" in line for line in rest)
+    refused = {"op": "linear", "refused": [{"kernel": "linear__amx", "reason": "the processor lacks it"}]}
+    assert list(doctor.lines({"kernels": [refused], "l1d_bytes": 32768, "odd_bytes": 7, "none": {}})) == [
+        "kernels:",
+        "  op      refused",
+        "  linear  amx",
+        "l1d_bytes  32 KiB",
+        "odd_bytes  7 bytes",
+        "none       -",
+    ]
+    assert doctor.summary({"platform": {"problem": "no platform"}}) == "Octavo cannot run here: no platform"
+
+
 BENCH = '''"""Counts to three.
 
 More."""
