@@ -44,14 +44,17 @@ def formats() -> str:
 
     rows = []
     for form in FORMATS:
-        is_weight = form.block_size > 1 or form.name in ("f32", "f16", "bf16")
-        if form.is_supported and is_weight:
-            bits = f"{8 * form.block_bytes / form.block_size:g}"
-            group = str(form.group) if form.group > 1 else "-"
+        if form.is_supported and (form.is_quantized or form.name in ("f32", "f16", "bf16")):
+            bits = f"{form.bits_per_weight:g}"
+            group = "a row" if form.group == 0 else str(form.group) if form.group > 1 else "-"
             where = [
                 kind
-                for kind, value in (("GGUF", form.gguf_type), ("safetensors", form.safetensors_dtype))
-                if value is not None
+                for kind, is_read in (
+                    ("GGUF", form.gguf_type is not None),
+                    ("safetensors", form.safetensors_dtype is not None),
+                    ("compressed-tensors", form.has_scales_apart),
+                )
+                if is_read
             ]
             rows.append((f"`{form.name}`", bits, group, ", ".join(where)))
     return table(("format", "bits per weight", "weights per scale", "read from"), rows)

@@ -23,13 +23,20 @@ class Weights(Protocol):
     """Takes checkpoint tensors into a platform's memory, in its own layout."""
 
     def linear(
-        self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
+        self,
+        parts: list[RawTensor],
+        bias: RawTensor | list[RawTensor] | None = None,
+        *,
+        transpose: bool = False,
+        quantize: str = "",
     ) -> LinearWeight:
-        """One linear weight [sum of num_out, num_in] from tensors stacked along the outputs, all of one format.
+        """One linear weight [sum of num_out, num_in] from tensors stacked along the outputs, all of one `layout`.
 
-        (Tensors of different formats are loaded apart.) `bias` is float32/f16/bf16 [num_out], or one per part. `transpose`
-        says the tensors are stored [in, out] (GPT-2). Formats: those of `quant.formats` that this platform runs; others
-        raise PlatformError naming the tensor.
+        (Tensors of different layouts are loaded apart.) `bias` is float32/f16/bf16 [num_out], or one per part. `transpose`
+        says the tensors are stored [in, out] (GPT-2). `quantize` names a format that float tensors are rounded to on the way,
+        as `quant.load.quantize` does. Formats: those of `quant.formats` that this platform runs; others raise PlatformError
+        naming the tensor. A tensor that holds an infinity or NaN, in values or scales, is a ModelError naming it, here as in
+        `embedding` and `vector`.
         """
         ...
 
@@ -101,6 +108,10 @@ class Ops(Protocol):
         K-quants (Q2_K..Q6_K): inputs int8 per (row, 256); isum = sum of sub_scale * (sub-block sum) in int32;
         acc = fma(float(isum), s_a * d, acc); with minima msum = sum of sub_min * (sub-block sum of q):
         acc = fma(float(msum), -(s_a * dmin), acc).
+        Scales apart, groups of G (i4g32, i4g64, i4g128): inputs int8 per (row, G), the last group of a row may be short; per
+        group in order acc = fma(float(isum - z * asum), s_a * s, acc), z the group's zero point (8 where none is kept).
+        One scale per output (w8a8; at most 131,072 inputs): inputs int8 per row, s_a = amax / 127 over all of it;
+        y = float(isum) * (s_a * s), two products, no fma.
         """
         ...
 

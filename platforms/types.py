@@ -30,12 +30,23 @@ class Array(Protocol):
 
 @dataclass(frozen=True)
 class RawTensor:
-    """A checkpoint tensor as stored: `data` is the uint8 view of the file map, `shape` in numpy order ([out, in])."""
+    """A checkpoint tensor as stored: `data` is the uint8 view of the file map, `shape` in numpy order ([out, in]).
+
+    Formats that keep scales apart (`quant.formats`) have them in `scales` (f32, f16 or bf16 [out, groups of a row]) and zero
+    points, if any, in `zeros` (u8, the same shape).
+    """
 
     name: str
     format: str
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
+    scales: RawTensor | None = None
+    zeros: RawTensor | None = None
+
+    @property
+    def layout(self) -> tuple[str, str, bool]:
+        """What must be equal for tensors to be stacked: format, format of the scales, whether there are zero points."""
+        return self.format, "" if self.scales is None else self.scales.format, self.zeros is not None
 
 
 class LinearWeight(Protocol):

@@ -8,6 +8,7 @@ Packers here are plain round-to-nearest: the scale comes from the largest value,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,23 @@ def as_values(values: npt.NDArray[Any], form: Format) -> Floats:
     if not np.isfinite(blocks).all():
         raise ModelError(f"cannot pack to {form.name}: the tensor holds values that are not finite")
     return blocks
+
+
+def scales_of(
+    form: Format, shape: Sequence[int], scales: Floats | None, zeros: Bytes | None
+) -> tuple[Floats, Bytes | None]:
+    """Scales and zero points kept apart, as [..., groups of a row]. ModelError if they do not fit the codes' `shape`."""
+    wanted = (*shape[:-1], form.num_groups(shape[-1]))
+    if scales is None:
+        raise ModelError(f"{form.name} {tuple(shape)} needs scales {wanted}; none were given")
+    for what, values in (("scales", scales), ("zero points", zeros)):
+        if values is not None and values.size != prod(wanted):
+            raise ModelError(f"{form.name} {tuple(shape)} takes {what} {wanted}; got {values.shape}")
+    if zeros is not None and form.zero != "int apart":
+        raise ModelError(f"{form.name} {tuple(shape)} has no zero points; got {zeros.shape}")
+    if zeros is not None and zeros.max(initial=0) >> form.bits:
+        raise ModelError(f"{form.name} {tuple(shape)}: zero points lie in 0..{(1 << form.bits) - 1}; got {zeros.max()}")
+    return scales.reshape(wanted), None if zeros is None else zeros.reshape(wanted)
 
 
 def finish(form: Format, shape: Sequence[int], *fields: npt.NDArray[Any]) -> Bytes:

@@ -3,17 +3,20 @@
 A format is a *block* layout: `block_size` consecutive elements of a row (the last axis) take `block_bytes` bytes; in
 a block every `group` elements share one scale. Plain number types are blocks of one element. The codes q of a format
 are the integers that its `unpack` and `codes` functions (one file per format beside this one) take out of a block.
+Where `scale` is "apart", a block holds codes only: scales, and zero points if any, are tensors of their own, one entry
+per output and group of inputs; the last group of a row may be short, and `group` 0 is the whole row.
 
 Invariants: names are unique and lower case; `gguf_type` and `safetensors_dtype` are unique where given; a row length
-must be a multiple of `block_size`. A row with `is_supported = False` is known by size only, so that a header holding it
-can be read and checked; asking for its values is a `ModelError`.
+must be a multiple of `block_size` and at most `max_inputs` (0: any). A row with `is_supported = False` is known by size
+only, so that a header holding it can be read and checked; asking for its values is a `ModelError`.
 
 `formula` states value (w) and product. In the products q_a are the int8 activations of the group, s_a their scale
 (rounded float32), isum an exact int32 sum; `acc` runs over groups (or 256-blocks) in ascending order; each float
-operation is rounded once; "fma" is one rounding.
+operation is rounded once; "fma" is one rounding. s is a scale kept apart, widened exactly; z its group's zero point.
 
 Source: the GGUF specification and block structures of ggml (github.com/ggml-org/ggml, docs/gguf.md), the safetensors
-README. Sizes are in bytes and elements.
+README, and for scales apart the int-quantized and pack-quantized layouts of compressed-tensors
+(github.com/vllm-project/compressed-tensors). Sizes are in bytes and elements.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from typing import Literal
 
 from octavo.engine.errors import ModelError
 
-ScaleKind = Literal["none", "f16", "f16*u4", "f16*u6", "f16*i6", "f16*i8", "f32", "e8m0", "other"]
-ZeroKind = Literal["none", "int", "f16 min", "f16*u4 min", "f16*u6 min", "other"]
+ScaleKind = Literal["none", "f16", "f16*u4", "f16*u6", "f16*i6", "f16*i8", "f32", "e8m0", "apart", "other"]
+ZeroKind = Literal["none", "int", "int apart", "f16 min", "f16*u4 min", "f16*u6 min", "other"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,12 @@ class Format:
     group: int = 1  # elements sharing one scale
     scale: ScaleKind = "none"
     zero: ZeroKind = "none"
-    zero_point: int = 0  # taken off every code, in int32
+    zero_point: int = 0  # taken off every code, in int32; where zero points are kept apart, what stands for none
     gguf_type: int | None = None
     safetensors_dtype: str | None = None
     formula: str = "w = x"
     is_supported: bool = True
+    max_inputs: int = 0  # of a row, so that its integer sums fit int32
 
     @property
     def is_quantized(self) -> bool:
@@ -52,9 +56,19 @@ class Format:
         return self.scale != "none"
 
     @property
+    def has_scales_apart(self) -> bool:
+        """True when scales (and zero points) are tensors beside the codes."""
+        return self.scale == "apart"
+
+    @property
     def bits_per_weight(self) -> float:
-        """Stored bits per element, scales included."""
-        return 8 * self.block_bytes / self.block_size
+        """Stored bits per element, scales included (apart: as 16-bit numbers; one scale a row counts nothing)."""
+        apart = 16 / self.group if self.has_scales_apart and self.group else 0.0
+        return 8 * self.block_bytes / self.block_size + apart
+
+    def num_groups(self, num_inputs: int) -> int:
+        """Scales of one row."""
+        return -(-num_inputs // self.group) if self.group else 1
 
     def num_bytes(self, shape: Sequence[int]) -> int:
         """Bytes of a tensor of `shape` (numpy order, last axis contiguous). ModelError if a row is not whole blocks."""
@@ -62,6 +76,11 @@ class Format:
         if row % self.block_size:
             raise ModelError(
                 f"format {self.name} holds rows in blocks of {self.block_size} elements; "
+                f"shape {tuple(shape)} has rows of {row}"
+            )
+        if self.max_inputs and row > self.max_inputs:
+            raise ModelError(
+                f"format {self.name} holds rows of at most {self.max_inputs} elements, so that sums fit 32 bits; "
                 f"shape {tuple(shape)} has rows of {row}"
             )
         return prod(shape) // self.block_size * self.block_bytes
@@ -76,6 +95,14 @@ _KASYM = (
     "per 256: isum = sum over groups of sc * (sum q_a q); msum = sum over groups of mn * (sum q_a); "
     "acc = fma(float(isum), s_a * d, acc); acc = fma(float(-msum), s_a * dmin, acc)"
 )
+
+_ROW = "isum = sum over the row of q_a q; y = float(isum) * (s_a * s), no fma"
+_ZEROS = "z = 8 where no zero points are kept; isum = sum q_a (q - z); acc = fma(float(isum), s_a * s, acc)"
+
+
+def _int4(group: int) -> Format:
+    formula = f"w = s * (q - z), q in 0..15; per {group}: {_ZEROS}"
+    return Format(f"i4g{group}", 4, 8, 4, group, "apart", "int apart", 8, formula=formula)
 
 
 def _unsupported(name: str, gguf_type: int, bits: int, block_size: int, block_bytes: int) -> Format:
@@ -98,6 +125,8 @@ FORMATS: tuple[Format, ...] = (
     Format("q4_k", 4, 256, 144, 32, "f16*u6", "f16*u6 min", gguf_type=12, formula=f"{_WASYM}; {_KASYM}"),
     Format("q5_k", 5, 256, 176, 32, "f16*u6", "f16*u6 min", gguf_type=13, formula=f"{_WASYM}; {_KASYM}"),
     Format("q6_k", 6, 256, 210, 16, "f16*i8", gguf_type=14, formula=f"w = (d sc) q, q in -32..31; {_KSYM}"),
+    Format("w8a8", 8, 1, 1, 0, "apart", formula=f"w = s * q; {_ROW}", max_inputs=1 << 17),
+    *(_int4(group) for group in (32, 64, 128)),
     Format("f64", 64, 1, 8, gguf_type=28, safetensors_dtype="F64"),
     Format("i8", 8, 1, 1, gguf_type=24, safetensors_dtype="I8"),
     Format("i16", 16, 1, 2, gguf_type=25, safetensors_dtype="I16"),

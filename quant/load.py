@@ -17,7 +17,7 @@ import numpy.typing as npt
 from octavo.engine.errors import ModelError
 from octavo.quant.blocks import as_blocks
 from octavo.quant.formats import BY_GGUF_TYPE, BY_NAME, BY_SAFETENSORS_DTYPE, FORMATS, Format, format_named
-from octavo.quant.parts import Bytes, Floats, QuantizedParts
+from octavo.quant.parts import Bytes, Floats, QuantizedParts, Stored
 
 _NUMPY_TYPES = {
     "f32": "<f4",
@@ -45,26 +45,60 @@ def _module(name: str) -> ModuleType:
     return import_module(f"octavo.quant.{name}")
 
 
-def unpack(name: str, raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
+def unpack(
+    name: str,
+    raw: npt.NDArray[Any],
+    shape: Sequence[int],
+    scales: Floats | None = None,
+    zeros: Bytes | None = None,
+) -> Floats:
     """float32 values of a stored tensor of any supported format, integers and booleans included."""
+    if format_named(name).has_scales_apart:
+        return codes(name, raw, shape, scales, zeros).dequantize()
     if name in _FLOAT_FORMATS or name not in _NUMPY_TYPES:
         values: Floats = _module(name).unpack(raw, shape)
         return values
     return as_array(name, raw, shape).astype(np.float32)
 
 
-def codes(name: str, raw: npt.NDArray[Any], shape: Sequence[int]) -> QuantizedParts:
-    """The exact stored fields of a quantized tensor. ModelError for plain number types, which have none."""
-    if not format_named(name).is_quantized:
+def codes(
+    name: str,
+    raw: npt.NDArray[Any],
+    shape: Sequence[int],
+    scales: Floats | None = None,
+    zeros: Bytes | None = None,
+) -> QuantizedParts:
+    """The exact stored fields of a quantized tensor. ModelError for plain number types, which have none.
+
+    `scales` float32 and `zeros` uint8, both [..., groups of a row], belong to formats that keep them apart.
+    """
+    form = format_named(name)
+    if not form.is_quantized:
         raise ModelError(f"format {name} has no codes: it stores numbers")
-    parts: QuantizedParts = _module(name).codes(raw, shape)
+    module = _module(name)
+    parts: QuantizedParts = (
+        module.codes(raw, shape, scales, zeros) if form.has_scales_apart else module.codes(raw, shape)
+    )
     return parts
 
 
 def pack(name: str, values: npt.NDArray[Any]) -> Bytes:
-    """Stored bytes of float values [..., K]: uint8 [..., bytes of a row], round to nearest."""
+    """Stored bytes of float values [..., K]: uint8 [..., bytes of a row], round to nearest.
+
+    ModelError for formats that keep scales apart: `quantize` gives those.
+    """
+    if format_named(name).has_scales_apart:
+        raise ModelError(f"format {name} keeps its scales apart: quantize gives codes and scales")
     packed: Bytes = _module(name).pack(values)
     return packed
+
+
+def quantize(name: str, values: npt.NDArray[Any]) -> Stored:
+    """Float values [..., K] in any format, with what it keeps apart; round to nearest."""
+    if not format_named(name).has_scales_apart:
+        return Stored(pack(name, values))
+    stored: Stored = _module(name).quantize(values)
+    return stored
 
 
 def error_bound(name: str) -> tuple[float, float]:

@@ -23,13 +23,13 @@ import numpy as np
 from benchmarks.common import OtherLoad, Samples, parser, read_bandwidth, report, row
 
 from octavo.platforms.rope import frequencies
-from octavo.platforms.selftest.values import FORMATS, batch, one_layer, tensor, values
+from octavo.platforms.selftest.values import FORMATS, LINEAR_FORMATS, batch, one_layer, tensor, tensors, values
 from octavo.platforms.types import Batch, KVSpec, RawTensor, Rope, SampleBatch
 from octavo.platforms.x86.eager import EagerOps
 from octavo.platforms.x86.native import Native, load
 from octavo.platforms.x86.recorder import kv_head_bytes
 from octavo.platforms.x86.sampling import NativeSampler
-from octavo.platforms.x86.weights import PACKED, X86Embedding, X86Linear, X86Weights
+from octavo.platforms.x86.weights import PackedFormat, X86Embedding, X86Linear, X86Weights, pack_op
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 576, 9, 3, 64, 1536, 49152
 FLUSH_BYTES = 96 << 20
@@ -91,8 +91,7 @@ def work_of(
     flops = 0
     for weight in given:
         if isinstance(weight, X86Linear):
-            form = PACKED[weight.format]
-            num_bytes += -(-weight.num_out // 16) * -(-weight.num_in // form.record_inputs) * form.record_bytes
+            num_bytes += weight.packed.num_bytes(weight.num_out, weight.num_in)
             num_bytes += 4 * num_rows * weight.num_out
             flops += 2 * num_rows * weight.num_out * weight.num_in
         if isinstance(weight, X86Embedding):
@@ -114,15 +113,14 @@ class TimedWeights(X86Weights):
     repeats = 3
     timings: ClassVar[list[Timing]] = []
 
-    def _pack(self, parts: list[RawTensor], *args: Any, **kwargs: Any) -> None:
+    def _pack(self, part: RawTensor, form: PackedFormat, *args: Any, **kwargs: Any) -> None:
         samples, load = Samples(), OtherLoad()
         for _ in range(self.repeats):
             start = time.perf_counter()
-            super()._pack(parts, *args, **kwargs)
+            super()._pack(part, form, *args, **kwargs)
             samples.values.append(time.perf_counter() - start)
         samples.other = [load.share()] * self.repeats
-        kernel = self.native.table[f"pack_{parts[0].format}"].many
-        self.timings.append(Timing(kernel, samples, sum(part.data.nbytes for part in parts), 0))
+        self.timings.append(Timing(self.native.table[pack_op(part.format)].many, samples, part.data.nbytes, 0))
 
 
 def sampling(cell: TimedCell) -> Iterator[tuple[str, Timing]]:
@@ -187,9 +185,10 @@ def jobs(weights: X86Weights) -> Iterator[Job]:
         yield f"{rows}x{HEADS}x{HEAD_DIM}", lambda ops, x=x: ops.rope(x, rope, heads=HEADS), None, step
         yield f"{rows}x{HIDDEN}", lambda ops, x=x: ops.gather_rows(x), None, step
         yield f"{rows}x{HIDDEN}", lambda ops, x=x: ops.pool(x, "mean", normalize=True), None, step
-        for form in FORMATS:
+        for form in LINEAR_FORMATS:
             width = 512 if form.endswith("_k") else HIDDEN
-            yield f"{form}.{rows}x{width}", partial(_embedding, weights, form, width), None, step
+            if form in FORMATS:
+                yield f"{form}.{rows}x{width}", partial(_embedding, weights, form, width), None, step
             yield f"{form}.{rows}x{FFN}x{width}", partial(_linear, weights, form, rows, width), None, None
     for dtype in ("f32", "bf16", "f16", "int8"):
         spec = one_layer(dtype, KV_HEADS, HEAD_DIM)  # type: ignore[arg-type]
@@ -207,7 +206,7 @@ def _embedding(weights: X86Weights, form: str, width: int, ops: TimedOps) -> Any
 
 
 def _linear(weights: X86Weights, form: str, rows: int, width: int, ops: TimedOps) -> Any:
-    return ops.linear(values("x", rows, width), weights.linear([tensor("w", form, FFN, width)]))
+    return ops.linear(values("x", rows, width), weights.linear(tensors("w", form, FFN, width)[:1]))
 
 
 def _append_and_attend(new: int, ops: TimedOps) -> Any:

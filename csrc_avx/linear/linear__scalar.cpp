@@ -1,2 +1,3 @@
-// The linear ops at scalar; bodies in linear.inl.h.
+// The linear ops at scalar; bodies in linear.inl.h and linear_apart.inl.h.
 #include "ref/linear.inl.h"
+#include "ref/linear_apart.inl.h"

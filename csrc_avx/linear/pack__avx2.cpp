@@ -1,2 +1,3 @@
-// pack at avx2; body in pack.inl.h.
+// pack at avx2; bodies in pack.inl.h and pack_apart.inl.h.
 #include "ref/pack.inl.h"
+#include "ref/pack_apart.inl.h"

@@ -3,8 +3,11 @@
 //
 //   bf16   q uint16 [rows, ldq]                                           (prepare_bf16; for bf16 weights)
 //   f32    the float32 rows themselves, no preparation                    (f16 and f32 weights; k tail handled by the kernel)
-//   i8g32  q int8 [rows, ldq], scales f32 [rows, lds], sums i32 [rows, lds]      per 32 values (grouped weights)
+//   i8gN   q int8 [rows, ldq], scales f32 [rows, lds], sums i32 [rows, lds]      per N = 32, 64, 128 values (grouped weights)
 //   i8g256 q int8 [rows, ldq], scales f32 [rows, lds] per 256, sums i32 [rows, 16 * lds] per 16 values (K-quants)
+//   i8row  q int8 [rows, ldq], one scale f32 and one sum i32 per row, lds apart (one scale per output)
+//
+// i8gN rows are padded to whole groups, i8row rows to 64 values.
 #pragma once
 #include "exec/kernel.h"
 
@@ -76,11 +79,18 @@ struct PackArgs {
   int64_t first_row;
   int64_t total_n;
   int32_t transposed;  // dense only: source is [k, n]
+  int32_t flags;       // of the packed layout, where scales are kept apart
+  const void* scales;  // [n, groups of a row], kept apart, or null
+  const uint8_t* zeros;  // zero points, the same shape, or null
+  int64_t groups;      // of a row of scales
+  int32_t* bad;        // set to 1 if a value, scale or minimum was not finite
 };
 inline constexpr Field kPackFields[] = {
     OCTAVO_FIELD(PackArgs, source, pointer),  OCTAVO_FIELD(PackArgs, row_bytes, i64), OCTAVO_FIELD(PackArgs, n, i64),
     OCTAVO_FIELD(PackArgs, k, i64),           OCTAVO_FIELD(PackArgs, packed, pointer), OCTAVO_FIELD(PackArgs, first_row, i64),
-    OCTAVO_FIELD(PackArgs, total_n, i64),     OCTAVO_FIELD(PackArgs, transposed, i32),
+    OCTAVO_FIELD(PackArgs, total_n, i64),     OCTAVO_FIELD(PackArgs, transposed, i32), OCTAVO_FIELD(PackArgs, flags, i32),
+    OCTAVO_FIELD(PackArgs, scales, pointer),  OCTAVO_FIELD(PackArgs, zeros, pointer),  OCTAVO_FIELD(PackArgs, groups, i64),
+    OCTAVO_FIELD(PackArgs, bad, pointer),
 };
 
 }  // namespace octavo

@@ -15,6 +15,9 @@
 //   q8k     per 256 inputs: codes [64][16][4] int8 (4,096 B), sub-scales int8 [16][16] per 16 inputs,
 //           with kHasMin sub-minima u8 [16][16], d f16[16], with kHasMin dmin f16[16]
 //           (Q6_K, Q3_K: signed codes, signed scales; Q2_K, Q5_K: unsigned codes and minima; Q5_K's scales per 32 stand twice)
+//   w8a8    per 64 inputs: codes [16][16][4] uint8, each plus 128 (1,024 B); behind the last record of a panel: scales f32[16]
+//   i4      per group of 32, 64 or 128 inputs: codes as q4g32's, 256 B per 32 inputs; scales [16] in f32, f16 or bf16; with
+//           kHasZeros zero points u8[16], else the zero point is 8
 //
 // Codes that kernels may count on: unsigned q8g32 codes are at most 127, q8k codes lie in [-32, 31] (16-bit sums of 16 inputs);
 // signed q8g32 codes take all 256 values. Padded outputs have zero scales.
@@ -28,13 +31,25 @@ namespace octavo {
 
 constexpr int64_t kPanel = 16;
 
-enum PackedFlags : int32_t { kHasMin = 1, kZero8 = 2 };
+// kScaleBf16, kScaleF16: how scales are stored; neither: f32. kGroup64, kGroup128: inputs of a group of i4; neither: 32.
+enum PackedFlags : int32_t {
+  kHasMin = 1,
+  kZero8 = 2,
+  kHasZeros = 4,
+  kScaleBf16 = 8,
+  kScaleF16 = 16,
+  kGroup64 = 32,
+  kGroup128 = 64,
+};
 
-enum class PackedKind : int32_t { bf16, f16, f32, q4g32, q8g32, q4k, q8k };
+enum class PackedKind : int32_t { bf16, f16, f32, q4g32, q8g32, q4k, q8k, w8a8, i4 };
+
+constexpr int64_t group_inputs(int32_t flags) { return flags & kGroup128 ? 128 : flags & kGroup64 ? 64 : 32; }
+constexpr int64_t scale_bytes(int32_t flags) { return flags & (kScaleBf16 | kScaleF16) ? 2 : 4; }
 
 constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-// Bytes of one record: 32 inputs of a panel (q4k, q8k: 256 inputs).
+// Bytes of one record: 32 inputs of a panel (q4k, q8k: 256 inputs; w8a8: 64; i4: its group).
 constexpr int64_t record_bytes(PackedKind kind, int32_t flags) {
   const bool has_min = flags & kHasMin;
   switch (kind) {
@@ -45,16 +60,28 @@ constexpr int64_t record_bytes(PackedKind kind, int32_t flags) {
     case PackedKind::q8g32: return 512 + 32 + (has_min ? 32 : 0);
     case PackedKind::q4k: return 2048 + 128 + 128 + 32 + 32;
     case PackedKind::q8k: return 4096 + 256 + 32 + (has_min ? 256 + 32 : 0);
+    case PackedKind::w8a8: return 64 * kPanel;
+    case PackedKind::i4: return (group_inputs(flags) / 2 + scale_bytes(flags) + (flags & kHasZeros ? 1 : 0)) * kPanel;
   }
   return 0;
 }
 
-constexpr int64_t record_inputs(PackedKind kind) {
-  return kind == PackedKind::q4k || kind == PackedKind::q8k ? 256 : 32;
+constexpr int64_t record_inputs(PackedKind kind, int32_t flags = 0) {
+  switch (kind) {
+    case PackedKind::q4k:
+    case PackedKind::q8k: return 256;
+    case PackedKind::w8a8: return 64;
+    case PackedKind::i4: return group_inputs(flags);
+    default: return 32;
+  }
 }
 
+// What follows the records of a panel.
+constexpr int64_t tail_bytes(PackedKind kind) { return kind == PackedKind::w8a8 ? 4 * kPanel : 0; }
+
 constexpr int64_t panel_bytes(PackedKind kind, int32_t flags, int64_t k) {
-  return round_up(k, record_inputs(kind)) / record_inputs(kind) * record_bytes(kind, flags);
+  const int64_t inputs = record_inputs(kind, flags);
+  return round_up(k, inputs) / inputs * record_bytes(kind, flags) + tail_bytes(kind);
 }
 
 constexpr int64_t packed_bytes(PackedKind kind, int32_t flags, int64_t n, int64_t k) {

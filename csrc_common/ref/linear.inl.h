@@ -144,7 +144,7 @@ using Record = void (*)(const LinearArgs&, int64_t row, int64_t block, const uin
 inline void run_records(const void* raw, const Step& step, const Lane& lane, PackedKind kind, Record one) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
   const int64_t rows = num_rows(a.rows, step);
-  const int64_t bytes = record_bytes(kind, a.flags), inputs = record_inputs(kind), blocks = round_up(a.k, inputs) / inputs;
+  const int64_t bytes = record_bytes(kind, a.flags), inputs = record_inputs(kind, a.flags), blocks = round_up(a.k, inputs) / inputs;
   for (int64_t begin, end; lane.claim(round_up(a.n, kPanel) / kPanel * rows, 1, &begin, &end);) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t panel = unit / rows, row = unit % rows;

@@ -1,24 +1,12 @@
 // pack_<format>: checkpoint rows -> panels of 16 outputs (packed/panels.h). One body for every level; plain loops.
 //
-// Work is shared out by panel. A panel may hold rows of several tensors (first_row not a multiple of 16): only the lanes of
-// this tensor are written, and the lanes beyond total_n are zeroed by the tensor that ends there. Inputs are padded with
-// zeros to a multiple of 32. Rows are read as streams, one per lane; a record is written whole before the next.
+// Inputs are padded with zeros to a multiple of 32. Work is shared out, and what is not finite noted, as pack_panels.inl.h says.
 #pragma once
-#include "contract/linear.h"
 #include "packed/gguf_blocks.inl.h"
-#include "packed/panels.h"
-#include "vec/scalar.h"
+#include "ref/pack_panels.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
-
-// `n` dwords of one lane: dword c goes to record byte (c * 16 + lane) * 4.
-inline void scatter(uint8_t* record, int lane, const void* source, int n) {
-  const uint8_t* from = static_cast<const uint8_t*>(source);
-  for (int c = 0; c < n; ++c) std::memcpy(record + (c * 16 + lane) * 4, from + 4 * c, 4);
-}
-
-inline void put_half(uint8_t* at, int lane, uint16_t h) { std::memcpy(at + 2 * lane, &h, 2); }
 
 // Q4_K's 32 bytes of two sub-blocks (low nibbles: the first, high nibbles: the second) -> 16 bytes of each, byte t holding
 // input t low and input 16 + t high. Eight bytes at a time.
@@ -40,10 +28,11 @@ struct PackQ4g32 {
   using Source = Gguf;
   static constexpr PackedKind kKind = PackedKind::q4g32;
   static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : kZero8;
-  static void lane(const uint8_t* block, uint8_t* record, int lane) {
+  static bool lane(const uint8_t* block, uint8_t* record, int lane) {
     scatter(record, lane, block + Gguf::kCodesAt, 4);
     put_half(record + 256, lane, half_at(block));
     if (Gguf::kMin) put_half(record + 288, lane, half_at(block + 2));
+    return is_bad_f16(half_at(block)) || (Gguf::kMin && is_bad_f16(half_at(block + 2)));
   }
 };
 
@@ -52,12 +41,13 @@ struct PackQ8g32 {
   using Source = Gguf;
   static constexpr PackedKind kKind = PackedKind::q8g32;
   static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : 0;
-  static void lane(const uint8_t* block, uint8_t* record, int lane) {
+  static bool lane(const uint8_t* block, uint8_t* record, int lane) {
     Block b;
     Gguf::unpack(block, &b);
     scatter(record, lane, b.codes, 8);
     put_half(record + 512, lane, b.d);
     if (Gguf::kMin) put_half(record + 544, lane, b.m);
+    return is_bad_f16(b.d) || (Gguf::kMin && is_bad_f16(b.m));
   }
 };
 
@@ -65,7 +55,7 @@ struct PackQ4k {
   using Source = GgufQ4_K;
   static constexpr PackedKind kKind = PackedKind::q4k;
   static constexpr int32_t kFlags = kHasMin;
-  static void lane(const uint8_t* block, uint8_t* record, int lane) {
+  static bool lane(const uint8_t* block, uint8_t* record, int lane) {
     Block b;
     Source::unpack_scales(block, &b);
     for (int sub = 0; sub < 8; sub += 2) {
@@ -80,6 +70,7 @@ struct PackQ4k {
     }
     put_half(record + 2304, lane, b.d);
     put_half(record + 2336, lane, b.m);
+    return is_bad_f16(b.d) || is_bad_f16(b.m);
   }
 };
 
@@ -89,7 +80,7 @@ struct PackQ8k {
   using Source = Gguf;
   static constexpr PackedKind kKind = PackedKind::q8k;
   static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : 0;
-  static void lane(const uint8_t* block, uint8_t* record, int lane) {
+  static bool lane(const uint8_t* block, uint8_t* record, int lane) {
     Block b;
     Gguf::unpack(block, &b);
     scatter(record, lane, b.codes, 64);
@@ -102,23 +93,9 @@ struct PackQ8k {
     }
     put_half(at, lane, b.d);
     if (Gguf::kMin) put_half(at + 32, lane, b.m);
+    return is_bad_f16(b.d) || (Gguf::kMin && is_bad_f16(b.m));
   }
 };
-
-// Calls body(panel, first lane, end lane, row of the first lane, end of the zeroed lanes) for every panel of the tensor.
-template <class Body>
-inline void run_panels(const PackArgs& a, const Lane& lane, Body&& body) {
-  const int64_t first = a.first_row / kPanel, last = round_up(a.first_row + a.n, kPanel) / kPanel;
-  const bool ends_here = a.first_row + a.n >= a.total_n;
-  for (int64_t begin, end; lane.claim(last - first, 1, &begin, &end);)
-    for (int64_t p = first + begin; p < first + end; ++p) {
-      const int64_t low = a.first_row > p * kPanel ? a.first_row - p * kPanel : 0;
-      const int64_t left = a.first_row + a.n - p * kPanel;
-      const int64_t high = left < kPanel ? left : kPanel;
-      body(p, static_cast<int>(low), static_cast<int>(high), p * kPanel + low - a.first_row,
-           static_cast<int>(ends_here ? kPanel : high));
-    }
-}
 
 template <class Pack>
 inline void pack_blocks(const void* raw, const Lane& lane) {
@@ -129,22 +106,37 @@ inline void pack_blocks(const void* raw, const Lane& lane) {
     alignas(16) static constexpr uint8_t kEmpty[256] = {};
     uint8_t* record = static_cast<uint8_t*>(a.packed) + panel * blocks * bytes;
     const uint8_t* source = static_cast<const uint8_t*>(a.source) + row * a.row_bytes;
+    bool is_bad = false;
     for (int64_t b = 0; b < blocks; ++b, record += bytes) {
-      for (int l = low; l < high; ++l) Pack::lane(source + (l - low) * a.row_bytes + b * Source::kBytes, record, l);
+      for (int l = low; l < high; ++l) is_bad |= Pack::lane(source + (l - low) * a.row_bytes + b * Source::kBytes, record, l);
       for (int l = high; l < zero_to; ++l) Pack::lane(kEmpty, record, l);  // scales are zero, so the codes do not count
     }
+    note_bad(a, is_bad);
   });
 }
 
-// A dense weight of `Wide` words: bf16 and f16 are 16-bit words, moved unread. Pairs: neighbouring inputs share a dword.
+// Whether one of n words has an exponent of all ones: the largest magnitude, as an integer, tells.
+template <class Word>
+inline bool any_bad(const Word* words, int n, Word infinity) {
+  constexpr Word kMagnitude = static_cast<Word>(~Word{0}) >> 1;
+  Word top = 0;
+  for (int i = 0; i < n; ++i) {
+    const Word magnitude = words[i] & kMagnitude;
+    top = magnitude > top ? magnitude : top;
+  }
+  return top >= infinity;
+}
+
+// A dense weight of `Word`s, moved as they are; `infinity`: the bits of an infinity. Pairs: neighbouring inputs share a dword.
 template <class Word, bool pairs>
-inline void pack_dense(const void* raw, const Lane& lane, PackedKind kind) {
+inline void pack_dense(const void* raw, const Lane& lane, PackedKind kind, Word infinity) {
   const auto& a = *static_cast<const PackArgs*>(raw);
   const int64_t bytes = record_bytes(kind, 0), blocks = round_up(a.k, 32) / 32;
   const auto at = [](int i, int l) { return pairs ? (i / 2 * 16 + l) * 2 + i % 2 : i * 16 + l; };
   run_panels(a, lane, [&](int64_t panel, int low, int high, int64_t row, int zero_to) {
     Word* record = reinterpret_cast<Word*>(static_cast<uint8_t*>(a.packed) + panel * blocks * bytes);
     const uint8_t* source = static_cast<const uint8_t*>(a.source);
+    bool is_bad = false;
     for (int64_t b = 0; b < blocks; ++b, record += bytes / static_cast<int64_t>(sizeof(Word))) {
       const int count = a.k - 32 * b < 32 ? static_cast<int>(a.k - 32 * b) : 32;
       if (count < 32 || zero_to > high) {
@@ -157,6 +149,7 @@ inline void pack_dense(const void* raw, const Lane& lane, PackedKind kind) {
           Word line[16];
           std::memcpy(line, source + (32 * b + i) * a.row_bytes + row * static_cast<int64_t>(sizeof(Word)),
                       static_cast<size_t>(high - low) * sizeof(Word));
+          is_bad |= any_bad<Word>(line, high - low, infinity);
           for (int l = low; l < high; ++l) record[at(i, l)] = line[l - low];
         }
         continue;
@@ -165,20 +158,28 @@ inline void pack_dense(const void* raw, const Lane& lane, PackedKind kind) {
         Word line[32];
         std::memcpy(line, source + (row + l - low) * a.row_bytes + 32 * b * static_cast<int64_t>(sizeof(Word)),
                     static_cast<size_t>(count) * sizeof(Word));
+        is_bad |= any_bad<Word>(line, count, infinity);
         if (pairs && count == 32)
           scatter(reinterpret_cast<uint8_t*>(record), l, line, 16);
         else
           for (int i = 0; i < count; ++i) record[at(i, l)] = line[i];
       }
     }
+    note_bad(a, is_bad);
   });
 }
 
 }  // namespace
 
-void pack_bf16(const void* raw, const Step&, const Lane& lane) { pack_dense<uint16_t, true>(raw, lane, PackedKind::bf16); }
-void pack_f16(const void* raw, const Step&, const Lane& lane) { pack_dense<uint16_t, false>(raw, lane, PackedKind::f16); }
-void pack_f32(const void* raw, const Step&, const Lane& lane) { pack_dense<uint32_t, false>(raw, lane, PackedKind::f32); }
+void pack_bf16(const void* raw, const Step&, const Lane& lane) {
+  pack_dense<uint16_t, true>(raw, lane, PackedKind::bf16, 0x7F80);
+}
+void pack_f16(const void* raw, const Step&, const Lane& lane) {
+  pack_dense<uint16_t, false>(raw, lane, PackedKind::f16, 0x7C00);
+}
+void pack_f32(const void* raw, const Step&, const Lane& lane) {
+  pack_dense<uint32_t, false>(raw, lane, PackedKind::f32, 0x7F800000u);
+}
 void pack_q4_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ4g32<GgufQ4_0>>(raw, lane); }
 void pack_q4_1(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ4g32<GgufQ4_1>>(raw, lane); }
 void pack_q5_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8g32<GgufQ5_0>>(raw, lane); }

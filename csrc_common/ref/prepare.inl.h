@@ -1,9 +1,9 @@
-// prepare_bf16, prepare_i8g32, prepare_i8g256: float32 rows -> the input form of a weight format (contract/linear.h).
+// prepare_bf16, prepare_i8gN, prepare_i8row: float32 rows -> the input form of a weight format (contract/linear.h).
 //
-// int8 per group: s = amax / 127, q = half-even(x / s), both true divisions; the sums of q (per 32 or per 16) let kernels
-// take zero points and minima off. amax 0, and amax so small that s is flushed, give zeros and scale 0. A group that holds a
+// int8 per group (or row): s = amax / 127, q = half-even(x / s), both true divisions; the sums of q (per group, per 16 or per
+// row) let kernels take zero points and minima off. amax 0, and amax so small that s is flushed, give zeros and scale 0. A group that holds a
 // NaN or an infinity gives zeros and scale NaN, so that its row's outputs are NaN and no other row's. Inputs beyond k are
-// padded with zeros to whole groups. One body for every level, over the vector class V.
+// padded with zeros to whole groups (rows: to 64 values). One body for every level, over the vector class V.
 #pragma once
 #include "contract/linear.h"
 #include "packed/panels.h"
@@ -64,6 +64,20 @@ inline float peak(const float* x, int64_t n) {
   return bad[0] == 0.0f ? lanes[0] : __builtin_nanf("");
 }
 
+// Codes of n inputs (a multiple of 16) with scale s, zeros where s is zero or NaN; returns their sum.
+inline int32_t codes_of(const float* x, int64_t n, float s, int8_t* q) {
+  const bool is_empty = !(s > 0.0f);
+  const V::F divisor = V::broadcast(is_empty ? 1.0f : s);
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n; i += 16) {
+    V::I codes[16 / V::kLanes];
+    for (int p = 0; p < 16; p += V::kLanes)
+      codes[p / V::kLanes] = is_empty ? V::ibroadcast(0) : V::cvt_i32(V::div(V::load(x + i + p), divisor));
+    sum += store_codes(q + i, codes);
+  }
+  return sum;
+}
+
 // One group of n inputs, `left` of them inside the row; `sums` gets one entry per `sum_every` inputs.
 inline void one_group(const float* x, int64_t left, int n, int sum_every, int8_t* q, float* scale, int32_t* sums) {
   alignas(64) float padded[256];
@@ -74,15 +88,21 @@ inline void one_group(const float* x, int64_t left, int n, int sum_every, int8_t
   }
   const float s = peak(x, n) / 127.0f;
   *scale = s;
-  const bool is_empty = !(s > 0.0f);  // zero or NaN
-  const V::F divisor = V::broadcast(is_empty ? 1.0f : s);
-  for (int i = 0; i < n; i += sum_every) sums[i / sum_every] = 0;
-  for (int i = 0; i < n; i += 16) {
-    V::I codes[16 / V::kLanes];
-    for (int p = 0; p < 16; p += V::kLanes)
-      codes[p / V::kLanes] = is_empty ? V::ibroadcast(0) : V::cvt_i32(V::div(V::load(x + i + p), divisor));
-    sums[i / sum_every] += store_codes(q + i, codes);
-  }
+  for (int i = 0; i < n; i += sum_every) sums[i / sum_every] = codes_of(x + i, sum_every, s, q + i);
+}
+
+// A whole row of k inputs, padded with zeros to a multiple of 64: two walks, one for the peak and one for the codes.
+inline void one_row(const float* x, int64_t k, int8_t* q, float* scale, int32_t* sum) {
+  alignas(64) float padded[64] = {};
+  const int64_t whole = k / 64 * 64;
+  std::memcpy(padded, x + whole, static_cast<size_t>(k - whole) * sizeof(float));
+  const float first = whole ? peak(x, whole) : 0.0f, last = peak(padded, 64);
+  float top = first > last ? first : last;  // a NaN in `last` is taken
+  if (first != first) top = first;
+  const float s = top / 127.0f;
+  *scale = s;
+  *sum = codes_of(x, whole, s, q);
+  if (whole < k) *sum += codes_of(padded, 64, s, q + whole);
 }
 
 constexpr int64_t kPiece = 2048;  // inputs of one unit of work
@@ -123,6 +143,14 @@ void prepare_bf16(const void* raw, const Step& step, const Lane& lane) {
   });
 }
 void prepare_i8g32(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 32, 32); }
+void prepare_i8g64(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 64, 64); }
+void prepare_i8g128(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 128, 128); }
+void prepare_i8row(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const PrepareArgs*>(raw);
+  for (int64_t begin, end; lane.claim(num_rows(a.rows, step), 1, &begin, &end);)
+    for (int64_t row = begin; row < end; ++row)
+      one_row(a.x + row * a.ldx, a.k, static_cast<int8_t*>(a.q) + row * a.ldq, a.scales + row * a.lds, a.sums + row * a.lds);
+}
 void prepare_i8g256(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 256, 16); }
 
 }  // namespace octavo::OCTAVO_ISA_NS

@@ -51,6 +51,15 @@ class Decoder:
         """The paged memory this model needs (see `DecoderSpec.kv_spec`)."""
         return self.spec.kv_spec(dtype, block_tokens)
 
+    def formats(self) -> list[str]:
+        """Formats of the linear weights as they run, sorted."""
+        found = {self.weights.head.format}
+        for block in self.weights.blocks:
+            mlp = block.mlp
+            some = (*block.attention.qkv, block.out.weight, mlp.gate, mlp.up, mlp.down.weight)
+            found |= {weight.format for weight in some if weight is not None}
+        return sorted(found)
+
     def forward(self, ops: Ops, batch: object) -> Array:
         """Logits [R, vocab] of the batch's `logits_rows`. `ops` are bound to `batch`: its ids, positions and pages."""
         del batch  # everything a dense decoder needs of it goes through the ops

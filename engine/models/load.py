@@ -10,6 +10,7 @@ be there exactly where the description says. Shapes are checked here, so that a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from octavo.engine.errors import ModelError
@@ -17,6 +18,8 @@ from octavo.engine.layers.attention import Attention
 from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
 from octavo.engine.loading.checkpoint import Checkpoint
+from octavo.engine.models import compressed
+from octavo.engine.models.compressed import Scheme
 from octavo.engine.models.decoder import Block, Decoder, DecoderWeights
 from octavo.engine.models.names import Names
 from octavo.engine.models.raw import columns_of, expanded, joined, rows_of, unpair_rows
@@ -33,35 +36,60 @@ def load_model(
     config: Mapping[str, Any] | None = None,
     max_len: int | None = None,
     expand: bool = False,
+    quantize: str = "",
+    quantize_head: bool = False,
 ) -> Decoder:
     """Loads every weight into `weights`. `config`: config.json, for safetensors. `max_len`: tokens to serve at most.
 
-    `expand` turns every tensor to float32 first (parity runs). ModelError names what is missing, left over, misshapen.
+    `expand` turns every tensor to float32 first (parity runs). `quantize` names a format that the layers' matrices are
+    rounded to on the way, with `quantize_head` the head's too. ModelError names what is missing, left over, misshapen.
     """
-    _, spec, names = describe(checkpoint, config, max_len=max_len)
-    decoder = load_spec(checkpoint, weights, spec, names, expand=expand)
+    _, spec, names, schemes = describe(checkpoint, config, max_len=max_len)
+    change = Change(expand, quantize, quantize if quantize_head else "")
+    decoder = load_spec(checkpoint, weights, spec, names, schemes, change)
     checkpoint.finish(names.harmless)
     return decoder
 
 
+@dataclass(frozen=True)
+class Change:
+    """What becomes of stored formats: all floats to float32, the layers' matrices (or the head's) to a format; '' keeps."""
+
+    is_expanding: bool = False
+    layers: str = ""
+    head: str = ""
+
+
 def load_spec(
-    checkpoint: Checkpoint, weights: Weights, spec: DecoderSpec, names: Names, *, expand: bool = False
+    checkpoint: Checkpoint,
+    weights: Weights,
+    spec: DecoderSpec,
+    names: Names,
+    schemes: tuple[Scheme, ...] = (),
+    change: Change | None = None,
 ) -> Decoder:
     """Loads what `spec` asks for, by `names`; what it does not ask for stays unclaimed."""
-    return Decoder(spec, _Loader(checkpoint, weights, spec, names, is_expanding=expand).load())
+    return Decoder(spec, _Loader(checkpoint, weights, spec, names, schemes, change or Change()).load())
 
 
 class _Loader:
     """Takes tensors by role. `used` are the names to give back at the end of the layer at hand."""
 
     def __init__(
-        self, checkpoint: Checkpoint, weights: Weights, spec: DecoderSpec, names: Names, *, is_expanding: bool
+        self,
+        checkpoint: Checkpoint,
+        weights: Weights,
+        spec: DecoderSpec,
+        names: Names,
+        schemes: tuple[Scheme, ...],
+        change: Change,
     ) -> None:
         self.checkpoint = checkpoint
         self.weights = weights
         self.spec = spec
         self.names = names
-        self.is_expanding = is_expanding
+        self.schemes = schemes
+        self.change = change
         self.used: list[str] = []
         cut = names.optional_prefix
         stem = names.stem("tokens")
@@ -83,7 +111,7 @@ class _Loader:
         final_norm = self.norm("final_norm", 0, spec.hidden)
         if spec.is_tied:
             self.claim_unused("head")
-            head = self.weights.linear([self.raw("tokens", (spec.vocab, spec.hidden))])
+            head = self.take([self.raw("tokens", (spec.vocab, spec.hidden))], role="head")
         else:
             head = self.linear("head", 0, spec.vocab, spec.hidden, has_bias=spec.has_head_bias)
         self.give_back()
@@ -136,7 +164,7 @@ class _Loader:
             weight = self.matrix("qkv", layer, total, spec.hidden)
             bias = self.raw("qkv", (total,), layer, "bias") if has_bias else None
             if not names.has_paired_qk:
-                return (self.weights.linear([weight], bias, transpose=names.is_transposed),)
+                return (self.take([weight], bias),)
             parts, biases = self.cut_rows(weight, widths), self.cut_rows(bias, widths) if bias else []
         else:
             roles = list(zip("qkv", widths, strict=True))
@@ -144,12 +172,9 @@ class _Loader:
             biases = [self.raw(role, (num,), layer, "bias") for role, num in roles] if has_bias else []
         if names.has_paired_qk:
             parts, biases = self.unpaired(parts, layer), self.unpaired(biases, layer)
-        if len({part.format for part in parts}) == 1:
-            return (self.weights.linear(parts, joined(biases) if biases else None, transpose=names.is_transposed),)
-        return tuple(
-            self.weights.linear([part], biases[i] if biases else None, transpose=names.is_transposed)
-            for i, part in enumerate(parts)
-        )
+        if len({part.layout for part in parts}) == 1:
+            return (self.take(parts, joined(biases) if biases else None),)
+        return tuple(self.take([part], biases[i] if biases else None) for i, part in enumerate(parts))
 
     def unpaired(self, parts: list[RawTensor], layer: int) -> list[RawTensor]:
         """q and k with llama.cpp's row order undone; v as it is."""
@@ -172,10 +197,9 @@ class _Loader:
             cut = columns_of if names.is_transposed else rows_of
             bias = self.raw("gate_up", (2 * spec.ffn,), layer, "bias") if has_bias else None
             gate, up = (
-                self.weights.linear(
+                self.take(
                     [cut(weight, start, start + spec.ffn, part)],
                     rows_of(bias, start, start + spec.ffn, part) if bias else None,
-                    transpose=names.is_transposed,
                 )
                 for part, start in (("gate", 0), ("up", spec.ffn))
             )
@@ -187,11 +211,26 @@ class _Loader:
         """One linear weight [num_out, num_in]."""
         weight = self.matrix(role, layer, num_out, num_in)
         bias = self.raw(role, (num_out,), layer, "bias") if has_bias else None
-        return self.weights.linear([weight], bias, transpose=self.names.is_transposed and role != "head")
+        return self.take([weight], bias, role=role)
+
+    def take(
+        self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, role: str = ""
+    ) -> LinearWeight:
+        """Hands stored tensors to the platform, quantized on the way where that was asked for."""
+        form = self.change.head if role == "head" else self.change.layers
+        is_transposed = self.names.is_transposed and role != "head"
+        return self.weights.linear(parts, bias, transpose=is_transposed, quantize=form)
 
     def matrix(self, role: str, layer: int, num_out: int, num_in: int) -> RawTensor:
         """A linear weight as stored."""
         is_transposed = self.names.is_transposed and role != "head"
+        stem = self.name(role, layer, "")
+        if compressed.is_quantized(self.checkpoint, stem):
+            if is_transposed:
+                raise ModelError(f"{stem}: quantized weights stored [in, out] are not served")
+            raw, used = compressed.quantized_matrix(self.checkpoint, stem, (num_out, num_in), self.schemes)
+            self.used += used
+            return expanded(raw) if self.change.is_expanding else raw
         return self.raw(role, (num_in, num_out) if is_transposed else (num_out, num_in), layer)
 
     def norm(self, role: str, layer: int, width: int, heads: int = 1) -> Norm:
@@ -203,11 +242,12 @@ class _Loader:
 
     def has(self, role: str, layer: int) -> bool:
         """Whether the family knows the role and the checkpoint holds it."""
-        return role in self.names.roles and self.name(role, layer, "weight") in self.checkpoint
+        return role in self.names.roles and compressed.has_matrix(self.checkpoint, self.name(role, layer, ""))
 
     def name(self, role: str, layer: int, what: str) -> str:
-        """The full tensor name of a role."""
-        return f"{self.names.stem(role, layer).removeprefix(self.cut)}.{what}"
+        """The full name of a role's tensor; of its module where `what` is ''."""
+        stem = self.names.stem(role, layer).removeprefix(self.cut)
+        return f"{stem}.{what}" if what else stem
 
     def raw(self, role: str, shape: tuple[int, ...], layer: int = 0, what: str = "weight") -> RawTensor:
         """Claims a tensor and checks its shape. ModelError if it is missing or has another shape."""
@@ -219,7 +259,7 @@ class _Loader:
                 f"the model's description asks for {list(shape)}"
             )
         self.used.append(name)
-        return expanded(raw) if self.is_expanding else raw
+        return expanded(raw) if self.change.is_expanding else raw
 
     def claim_unused(self, role: str) -> None:
         """A tied head may be stored as well; it is the token table again."""

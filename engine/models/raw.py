@@ -1,28 +1,36 @@
 """Cuts, reorders and widens stored tensors without leaving their format: whole rows only, so quantized blocks stay
 whole.
 
-A `RawTensor` is [rows, ...] in numpy order with rows of equal byte length. Invariants: values are never rounded; the
-source bytes are never written. `rows_of` gives a view, the others copies.
+A `RawTensor` is [rows, ...] in numpy order with rows of equal byte length; scales and zero points kept apart go along.
+Invariants: values are never rounded; the source bytes are never written. `rows_of` gives a view, the others copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import ModelError
+from octavo.platforms import stored
 from octavo.platforms.types import RawTensor
-from octavo.quant.load import unpack
 
 
 class _Later(RawTensor):
     """A tensor whose bytes are made when they are asked for: never, if the weight is packed on disk already."""
 
-    def __init__(self, name: str, like: RawTensor, make: Callable[[], NDArray[np.uint8]]) -> None:
-        vars(self).update(name=name, format=like.format, shape=like.shape, _make=make)
+    def __init__(
+        self,
+        name: str,
+        like: RawTensor,
+        make: Callable[[], NDArray[np.uint8]],
+        scales: RawTensor | None,
+        zeros: RawTensor | None,
+    ) -> None:
+        vars(self).update(name=name, format=like.format, shape=like.shape, scales=scales, zeros=zeros, _make=make)
 
     @cached_property
     def data(self) -> NDArray[np.uint8]:
@@ -32,8 +40,7 @@ class _Later(RawTensor):
 
 def rows_of(raw: RawTensor, start: int, stop: int, part: str) -> RawTensor:
     """Rows start .. stop as a view, named `raw.name[part]`."""
-    table = _rows(raw)[start:stop]
-    return RawTensor(f"{raw.name}[{part}]", raw.format, (stop - start, *raw.shape[1:]), table.reshape(-1))
+    return replace(stored.rows_of(raw, start, stop), name=f"{raw.name}[{part}]")
 
 
 def columns_of(raw: RawTensor, start: int, stop: int, part: str) -> RawTensor:
@@ -52,7 +59,12 @@ def unpair_rows(raw: RawTensor, heads: int, rotary_dim: int) -> RawTensor:
     order = np.arange(head_dim)
     order[:rotary_dim] = np.arange(rotary_dim).reshape(-1, 2).T.reshape(-1)
     rows = (np.arange(heads)[:, None] * head_dim + order).reshape(-1)
-    return _Later(f"{raw.name}[unpaired]", raw, lambda: _rows(raw)[rows].reshape(-1))
+    return _reordered(raw, rows, f"{raw.name}[unpaired]")
+
+
+def _reordered(raw: RawTensor, rows: NDArray[np.int64], name: str) -> RawTensor:
+    scales, zeros = (None if part is None else _reordered(part, rows, part.name) for part in (raw.scales, raw.zeros))
+    return _Later(name, raw, lambda: _rows(raw)[rows].reshape(-1), scales, zeros)
 
 
 def joined(parts: Sequence[RawTensor]) -> RawTensor:
@@ -76,7 +88,7 @@ def expanded(raw: RawTensor) -> RawTensor:
 
 def floats_of(raw: RawTensor) -> NDArray[np.float32]:
     """The values as float32, in the tensor's shape."""
-    return unpack(raw.format, raw.data, raw.shape)
+    return stored.values_of(raw)
 
 
 def _rows(raw: RawTensor) -> NDArray[np.uint8]:

@@ -13,6 +13,7 @@ from octavo.engine.errors import ModelError
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.loading.gguf import GGUFFile
 from octavo.engine.models import registry
+from octavo.engine.models.compressed import Scheme, read_schemes
 from octavo.engine.models.family import Family
 from octavo.engine.models.names import Names
 from octavo.engine.models.raw import floats_of
@@ -64,12 +65,15 @@ def raw_tensor(checkpoint: Checkpoint, name: str) -> RawTensor:
 
 def describe(
     checkpoint: Checkpoint, config: Mapping[str, Any] | None = None, *, max_len: int | None = None
-) -> tuple[Family, DecoderSpec, Names]:
-    """The family, description and name map of a checkpoint; reads no weights. `config`: config.json, for safetensors.
+) -> tuple[Family, DecoderSpec, Names, tuple[Scheme, ...]]:
+    """The family, description, name map and declared quantization of a checkpoint; reads no weights.
+
+    `config`: config.json, for safetensors.
 
     ModelError if the architecture is not served, or if a key that may change results is not understood.
     """
     where = checkpoint.describe()
+    schemes: tuple[Scheme, ...] = ()
     first = checkpoint.files[0]
     if isinstance(first, GGUFFile):
         architecture = first.metadata.get("general.architecture")
@@ -89,7 +93,7 @@ def describe(
         family = registry.hf_family(listed[0], where)
         cfg = Description(config, where)
         names, read = family.hf, family.from_hf
-        cfg.expect("quantization_config")
+        schemes = read_schemes(cfg)
         cfg.expect("is_encoder_decoder", False)
     try:
         spec = read(CheckpointSource(cfg, checkpoint, max_len))
@@ -98,4 +102,4 @@ def describe(
             f"{cfg.where}: the description's numbers make no model: {error or type(error).__name__}"
         ) from None
     cfg.finish()
-    return family, spec, names
+    return family, spec, names, schemes

@@ -19,8 +19,9 @@ from octavo.platforms.reference.attention import Keys, Scoring
 from octavo.platforms.reference.f32 import F32
 from octavo.platforms.reference.kv import PagePool
 from octavo.platforms.reference.ops import ReferenceOps
-from octavo.platforms.reference.products import BLOCK, quantize_rows
+from octavo.platforms.reference.products import BLOCK, padded, quantize_rows
 from octavo.platforms.types import Activation
+from octavo.quant.formats import format_named
 
 LEVEL = "numba"
 COMPILED = frozenset(
@@ -95,7 +96,9 @@ class PortableOps(ReferenceOps):
         return out[:, : w.num_out]
 
     def _integer_product(self, x: F32, w: PortableLinear, out: F32) -> Callable[[int, int], None]:
-        q, s = quantize_rows(x, w.block)
+        q, s = quantize_rows(padded(x, w.block), w.block)
+        if format_named(w.format).has_scales_apart and not format_named(w.format).group:
+            return lambda first, last: products.dot_rows(q, s, w.panels, w.d, first, last, out)
         per_sum = w.block if w.mins is None else w.group
         sums = q.reshape(len(q), q.shape[1] // per_sum, per_sum).sum(axis=-1, dtype=np.int32)
         if w.mins is None:

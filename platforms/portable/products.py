@@ -95,6 +95,22 @@ def dot_integer(
 
 
 @kernel
+def dot_rows(q: Any, s: Any, panels: Any, d: Any, first: Any, last: Any, y: Any) -> None:
+    """One scale per row of inputs and per output: q int8 [M, K], s [M, 1], panels int8 [panels, K, 32], d [panels, 1, 32];
+    y = float(isum) * (s * d)."""
+    isum = np.empty(LANES, np.int32)
+    for p in range(first, last):
+        for row in range(q.shape[0]):
+            isum[:] = 0
+            for k in range(q.shape[1]):
+                a = np.int32(q[row, k])
+                for lane in range(LANES):
+                    isum[lane] += a * np.int32(panels[p, k, lane])
+            for lane in range(LANES):
+                y[row, LANES * p + lane] = flush(np.float32(isum[lane]) * flush(s[row, 0] * d[p, 0, lane]))
+
+
+@kernel
 def dot_sub_minima(
     q: Any, s: Any, asum: Any, panels: Any, mins: Any, d: Any, dmin: Any, first: Any, last: Any, y: Any
 ) -> None:

@@ -2,7 +2,8 @@
 
 Layouts (P = panels, K = inputs padded to whole blocks of 32): float formats [P, K, 32], float32 or bfloat16 bits; block formats
 integer weights [P, K, 32] (int8, K-quants int16: code times sub-scale) with scales and minima [P, blocks, 32] float32 and
-sub-minima [P, groups, 32] int16. Outputs beyond the weight's are zeros.
+sub-minima [P, groups, 32] int16. Codes with scales apart make a block per group (the last padded with zeros), or one
+block of the whole row. Outputs beyond the weight's are zeros.
 """
 
 from __future__ import annotations
@@ -43,9 +44,14 @@ class PortableWeights(ReferenceWeights):
     """Implements `octavo.platforms.ops.Weights`; embeddings and vectors are the reference's."""
 
     def linear(  # type: ignore[override]
-        self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
+        self,
+        parts: list[RawTensor],
+        bias: RawTensor | list[RawTensor] | None = None,
+        *,
+        transpose: bool = False,
+        quantize: str = "",
     ) -> PortableLinear:
-        return packed(super().linear(parts, bias, transpose=transpose))
+        return packed(super().linear(parts, bias, transpose=transpose, quantize=quantize))
 
 
 def packed(weight: ReferenceLinear) -> PortableLinear:
@@ -58,7 +64,15 @@ def packed(weight: ReferenceLinear) -> PortableLinear:
     return PortableLinear(*common, _panels(bf16_bits(values) if weight.format == "bf16" else values), weight.bias)
 
 
+def _apart_panels(common: tuple[str, int, int], parts: QuantizedParts, bias: F32 | None) -> PortableLinear:
+    group = parts.format.group or parts.codes.shape[1]
+    codes = np.pad(parts.integers().astype(np.int8), ((0, 0), (0, -parts.codes.shape[1] % group)))
+    return PortableLinear(*common, _panels(codes), bias, group, group, _panels(flush(parts.d)))
+
+
 def _integer_panels(common: tuple[str, int, int], parts: QuantizedParts, bias: F32 | None) -> PortableLinear:
+    if parts.format.has_scales_apart:
+        return _apart_panels(common, parts, bias)
     codes = parts.codes.astype(np.int16) - np.int16(parts.format.zero_point)
     if parts.sub_scales is None:
         codes = codes.astype(np.int8)

@@ -79,6 +79,11 @@ def _products_are_exact(x: F32, w: F32) -> bool:
     return low >= 2.0**-126 and high < 2.0**100  # NaN compares false
 
 
+def padded(x: F32, to: int) -> F32:
+    """x [M, K] with zeros behind, up to a multiple of `to` inputs."""
+    return np.pad(x, ((0, 0), (0, -x.shape[1] % to)))
+
+
 def quantize_rows(x: F32, group: int) -> tuple[NDArray[np.int8], F32]:
     """int8 codes [M, K] and scales [M, K / group] of finite rows: s = amax / 127, q = half-even(x / s), s = 0 gives 0."""
     groups = flush(x).reshape(x.shape[0], x.shape[1] // group, group)
@@ -91,6 +96,8 @@ def quantize_rows(x: F32, group: int) -> tuple[NDArray[np.int8], F32]:
 
 def integer_dot(x: F32, w: QuantizedParts) -> F32:
     """[M, K] x [N, K] -> [M, N] by the formula of the weight's format; blocks in ascending order."""
+    if w.format.has_scales_apart:
+        return _apart_dot(x, w)
     block = w.format.block_size
     q, scale = quantize_rows(x, block)
     rows, blocks = scale.shape
@@ -106,6 +113,21 @@ def integer_dot(x: F32, w: QuantizedParts) -> F32:
             acc = fma32(_to_f32(qx[:, g].sum(axis=-1, keepdims=True)), mul(s_a, w.m[None, :, g]), acc)
         if w.dmin is not None:
             acc = fma32(_to_f32(qx[:, g] @ minima[:, g].T), -mul(s_a, w.dmin[None, :, g]), acc)
+    return acc
+
+
+def _apart_dot(x: F32, w: QuantizedParts) -> F32:
+    """Codes with scales apart: one sum for the whole row, or one per group, the last of which may be short."""
+    group = w.format.group or w.codes.shape[1]
+    q, scale = quantize_rows(padded(x, group), group)
+    integers, d = w.integers().astype(np.float64), flush(w.d)
+    if not w.format.group:
+        return mul(_to_f32(q.astype(np.float64) @ integers.T), mul(scale, d.T))
+    acc = np.zeros((len(x), len(integers)), np.float32)
+    for g in range(scale.shape[1]):
+        some = slice(g * group, min((g + 1) * group, integers.shape[1]))
+        isum = q[:, some].astype(np.float64) @ integers[:, some].T
+        acc = fma32(_to_f32(isum), mul(scale[:, g, None], d[None, :, g]), acc)
     return acc
 
 

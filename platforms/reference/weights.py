@@ -1,6 +1,7 @@
 """Weights on the reference: float formats widened exactly, block formats kept as their exact stored fields.
 
-Invariants: nothing is rounded when loading; stacked parts share one format; shapes are [out, in].
+Invariants: nothing is rounded when loading, unless quantizing was asked for; stacked parts share one format; shapes are
+[out, in]; infinities and NaN are refused by the tensor's name.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ import numpy as np
 
 from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms.reference.f32 import F32, add
+from octavo.platforms.stored import FLOAT_FORMATS, damage, parts_of, quantized, values_of
 from octavo.platforms.types import RawTensor
-from octavo.quant.load import codes, unpack
+from octavo.quant.load import unpack
 from octavo.quant.parts import QuantizedParts
-
-FLOAT_FORMATS = ("f32", "f16", "bf16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,15 @@ class ReferenceWeights:
         """Nothing to keep: weights are not packed."""
 
     def linear(
-        self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
+        self,
+        parts: list[RawTensor],
+        bias: RawTensor | list[RawTensor] | None = None,
+        *,
+        transpose: bool = False,
+        quantize: str = "",
     ) -> ReferenceLinear:
+        if quantize:
+            parts, transpose = [quantized(part, quantize, transpose=transpose) for part in parts], False
         formats = {part.format for part in parts}
         if len(formats) != 1:
             raise PlatformError(
@@ -61,7 +68,8 @@ class ReferenceWeights:
             )
         form = formats.pop()
         if form in FLOAT_FORMATS:
-            arrays = [unpack(form, part.data.reshape(-1), part.shape) for part in parts]
+            _refuse_damage(parts, transpose)
+            arrays = [values_of(part) for part in parts]
             values = np.concatenate([array.T if transpose else array for array in arrays])
             num_out, num_in = values.shape
             return ReferenceLinear(
@@ -70,9 +78,10 @@ class ReferenceWeights:
         if transpose:
             raise PlatformError(f"{parts[0].name}: format {form} cannot be transposed; only float formats can")
         try:
-            joined = _join([codes(form, part.data.reshape(-1), part.shape) for part in parts])
+            joined = _join([parts_of(part) for part in parts])
         except ModelError as error:
-            raise PlatformError(f"{parts[0].name}: {error}") from error
+            raise PlatformError(str(error)) from error
+        _refuse_damage(parts, False)
         num_out, num_in = joined.codes.shape
         return ReferenceLinear(form, num_out, num_in, parts=joined, bias=self._bias(bias, num_out, parts[0].name))
 
@@ -86,11 +95,19 @@ class ReferenceWeights:
         return values
 
     def embedding(self, table: RawTensor) -> ReferenceEmbedding:
+        _refuse_damage([table], False)
         return ReferenceEmbedding(table, *table.shape)
 
     def vector(self, tensor: RawTensor, *, add: float = 0.0) -> F32:
-        values = unpack(tensor.format, tensor.data.reshape(-1), tensor.shape).reshape(-1)
+        values = values_of(tensor).reshape(-1)
+        _refuse_damage([tensor], False)
         return _shifted(values, add) if add else np.array(values)
+
+
+def _refuse_damage(tensors: list[RawTensor], is_transposed: bool) -> None:
+    for tensor in tensors:
+        if error := damage(tensor, transpose=is_transposed):
+            raise error
 
 
 def _shifted(values: F32, by: float) -> F32:
@@ -102,7 +119,13 @@ def _join(parts: list[QuantizedParts]) -> QuantizedParts:
     if len(parts) == 1:
         return parts[0]
     stacked: dict[str, Any] = {}
-    for name in ("codes", "d", "m", "dmin", "sub_scales", "sub_mins"):
+    if len({part.zeros is None for part in parts}) > 1:  # none stands for the format's own zero point
+        parts = [part if part.zeros is not None else replace(part, zeros=_zeros(part)) for part in parts]
+    for name in ("codes", "d", "m", "dmin", "sub_scales", "sub_mins", "zeros"):
         if getattr(parts[0], name) is not None:
             stacked[name] = np.concatenate([getattr(part, name) for part in parts])
     return replace(parts[0], **stacked)
+
+
+def _zeros(part: QuantizedParts) -> np.ndarray:
+    return np.full(part.d.shape, part.format.zero_point, np.uint8)

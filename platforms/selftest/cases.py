@@ -16,17 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.platforms.rope import frequencies
-from octavo.platforms.selftest.values import FORMATS, batch, one_layer, tensor, values, words
+from octavo.platforms.selftest.values import (
+    APART,
+    FORMATS,
+    LINEAR_FORMATS,
+    batch,
+    one_layer,
+    tensor,
+    tensors,
+    values,
+    words,
+)
 from octavo.platforms.types import Activation, KVDtype, KVSpec, Rope, SampleBatch, SampleResult
 
 Result = NDArray[Any]
 FEW, MANY = 2, 18
 _KINDS = {
     "f32": "f32", "f16": "f16", "bf16": "bf16", "q4_0": "q4g32", "q4_1": "q4g32", "q5_0": "q8g32", "q5_1": "q8g32",
-    "q8_0": "q8g32", "q2_k": "q8k", "q3_k": "q8k", "q4_k": "q4k", "q5_k": "q8k", "q6_k": "q8k",
+    "q8_0": "q8g32", "q2_k": "q8k", "q3_k": "q8k", "q4_k": "q4k", "q5_k": "q8k", "q6_k": "q8k", "w8a8": "w8a8",
+    "i4g32": "i4", "i4g64": "i4", "i4g128": "i4",
 }  # fmt: skip
 _PREPARE = {"bf16": "prepare_bf16", "q4g32": "prepare_i8g32", "q8g32": "prepare_i8g32"}
-_PREPARE |= {"q4k": "prepare_i8g256", "q8k": "prepare_i8g256"}
+_PREPARE |= {"q4k": "prepare_i8g256", "q8k": "prepare_i8g256", "w8a8": "prepare_i8row"}
+_DEPTHS = {"w8a8": 1104, "i4g64": 168, "i4g128": 168}  # more than one pass over the inputs, a short last group
 
 
 class Cell(Protocol):
@@ -108,13 +120,15 @@ def _rows(op: str, cell: Cell) -> list[Result]:
 
 # -- linear ------------------------------------------------------------------------------------------------------------
 def _linear(form: str, rows: int, cell: Cell) -> list[Result]:
-    name, num_in, num_out = f"linear {form}", 256 if form.endswith("_k") else 96, 35
-    ops, weights = cell.ops(), cell.weights()
-    weight = weights.linear([tensor(name, form, num_out, num_in)], tensor("bias", "f32", 1, num_out))
+    name, num_in, num_out = f"linear {form}", _DEPTHS.get(form, 256 if form.endswith("_k") else 96), 35
+    ops, bias = cell.ops(), tensor("bias", "f32", 1, num_out)
     x, side = values(name, rows, num_in), values(name + " side", rows, num_out)
-    if rows == FEW:
-        return [ops.linear(x, weight)]
-    return [ops.linear(x, weight, activation="silu", gate=side, residual=side, scale=0.6)]
+    out = []
+    for stored in tensors(name, form, num_out, num_in):
+        weight = cell.weights().linear([stored], bias)
+        how = {} if rows == FEW else {"activation": "silu", "gate": side, "residual": side, "scale": 0.6}
+        out.append(ops.linear(x, weight, **how))
+    return out
 
 
 def _activations(form: str, cell: Cell) -> list[Result]:
@@ -209,7 +223,8 @@ def _sample(cell: Cell) -> list[Result]:
 
 def _linear_case(form: str, rows: int) -> Case:
     kind = _KINDS[form]
-    covers = [f"linear_{kind}", f"pack_{form}", *([_PREPARE[kind]] if kind in _PREPARE else [])]
+    prepare = f"prepare_i8g{form.removeprefix('i4g')}" if kind == "i4" else _PREPARE.get(kind)
+    covers = [f"linear_{kind}", f"pack_{kind if form in APART else form}", *([prepare] if prepare else [])]
     return Case(f"linear {form} {'few' if rows == FEW else 'many'}", tuple(covers), partial(_linear, form, rows))
 
 
@@ -219,7 +234,7 @@ _CASES: tuple[Case, ...] = (
     *(Case(op, (op,), partial(_norm, op)) for op in ("rms_norm", "layer_norm")),
     Case("rope", ("rope",), _rope),
     *(Case(op, (op,), partial(_rows, op)) for op in ("softcap", "gather_rows", "pool")),
-    *(_linear_case(form, rows) for form in FORMATS for rows in (FEW, MANY)),
+    *(_linear_case(form, rows) for form in LINEAR_FORMATS for rows in (FEW, MANY)),
     *(
         Case(f"linear {f} activations", (f"linear_{_KINDS[f]}", f"pack_{f}"), partial(_activations, f))
         for f in ("f32", "f16", "bf16", "q4_1", "q8_0")

@@ -1,7 +1,7 @@
 """Inputs of the self-test: values that depend on a name only, by integer arithmetic, the same on every machine and numpy.
 
-Floats are multiples of 2^-21 in [-2, 2). Block formats get random codes; their float16 scales are made small and finite,
-because random bytes would hold infinities.
+Floats are multiples of 2^-21 in [-2, 2). Block formats get random codes; their scales are made small and finite, because
+random bytes would hold infinities.
 """
 
 from __future__ import annotations
@@ -29,6 +29,14 @@ HALF_FIELDS: dict[str, tuple[int, ...]] = {
     "q6_k": (208,),
 }
 FORMATS = ("f32", "f16", "bf16", *HALF_FIELDS)
+#: formats with scales apart, and the layouts that are tested: (type of the scales, has zero points)
+APART: dict[str, tuple[tuple[str, bool], ...]] = {
+    "w8a8": (("f32", False),),
+    "i4g32": (("bf16", False), ("f32", True)),
+    "i4g64": (("f16", False), ("bf16", True)),
+    "i4g128": (("f32", False), ("f16", True)),
+}
+LINEAR_FORMATS = (*FORMATS, *APART)
 
 
 def words(name: str, count: int) -> NDArray[np.uint32]:
@@ -58,6 +66,32 @@ def tensor(name: str, form: str, rows: int, width: int) -> RawTensor:
     else:
         data = _blocks(name, form, rows * width)
     return RawTensor(name, form, (rows, width), np.ascontiguousarray(data).reshape(-1))
+
+
+def tensors(name: str, form: str, rows: int, width: int) -> list[RawTensor]:
+    """A stored tensor [rows, width] in every layout that the format is tested in."""
+    if form not in APART:
+        return [tensor(name, form, rows, width)]
+    row = format_named(form)
+    codes = (words(name, row.num_bytes((rows, width))) >> np.uint32(24)).astype(np.uint8)
+    shape = (rows, row.num_groups(width))
+    count = int(np.prod(shape))
+    zeros = (words(f"{name} zeros", count) >> np.uint32(28)).astype(np.uint8)
+    out = []
+    for kind, has_zeros in APART[form]:
+        scales = RawTensor("scales", kind, shape, _small(f"{name} {kind}", kind, count))
+        kept = RawTensor("zeros", "u8", shape, zeros) if has_zeros else None
+        out.append(RawTensor(name, form, (rows, width), codes, scales, kept))
+    return out
+
+
+def _small(name: str, kind: str, count: int) -> NDArray[np.uint8]:
+    """Stored floats of any sign, of magnitude 2^-6 to 2^-5."""
+    word = words(name, count)
+    keep, exponent = {"f32": (0x807FFFFF, 0x3C800000), "f16": (0x83FF, 0x2400), "bf16": (0x807F, 0x3C80)}[kind]
+    small = (word & np.uint32(keep)) | np.uint32(exponent)
+    out: NDArray[np.uint8] = (small if kind == "f32" else small.astype(np.uint16)).view(np.uint8)
+    return out
 
 
 def _blocks(name: str, form: str, count: int) -> NDArray[np.uint8]:

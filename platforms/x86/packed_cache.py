@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 log = logging.getLogger("octavo.platforms")
 MAGIC = b"OCTAVOPK"
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2  # 2: packing has checked that every weight is finite
 PAGE_BYTES = 4096
 LEFT_OVER_S = 3600.0
 _UNFINISHED = ".packing-"
@@ -68,6 +68,11 @@ class PackedCache:
     @property
     def _stem(self) -> str:
         return blake3.blake3(self.origin).hexdigest(8)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an earlier load kept this model here, and so has seen all its tensors."""
+        return bool(self._table)
 
     def get(self, key: str, num_bytes: int) -> NDArray[np.uint8] | None:
         """The packed bytes of a weight, mapped, or None."""

@@ -25,6 +25,11 @@ ROWS_KIND: dict[Rows, int] = {"tokens": 0, "logits": 1, "sequences": 2}
 ACTIVATIONS: dict[str, int] = {name: i for i, name in enumerate(get_args(Activation))}
 KV_TYPES = {"f32": 0, "bf16": 1, "f16": 2, "int8": 3}
 IDS_SOURCES = {"token_ids": 0, "positions": 1, "token_types": 2}
+#: input form -> inputs of a scale (0: the row, padded to 64), inputs of a sum (0: no scales, bfloat16)
+PREPARED = {
+    "prepare_bf16": (32, 0), "prepare_i8g32": (32, 32), "prepare_i8g64": (64, 64), "prepare_i8g128": (128, 128),
+    "prepare_i8g256": (256, 16), "prepare_i8row": (0, 1),
+}  # fmt: skip
 POOL_MODES = {"cls": 0, "last": 1, "mean": 2}
 
 
@@ -306,15 +311,14 @@ class Recorder:
         key = (x.buffer, x.column, x.width, form)
         if key in self._prepared:
             return self._prepared[key]
-        padded = -(-x.width // 32) * 32
-        q = self._new(padded, x.rows, 2 if form == "prepare_bf16" else 1)
+        group, per_sum = PREPARED[form]
+        q = self._new(-(-x.width // (group or 64)) * (group or 64), x.rows, 1 if per_sum else 2)
         scales = sums = None
         stride = 0
-        if form != "prepare_bf16":
-            group = 32 if form == "prepare_i8g32" else 256
-            scales = self._new(-(-x.width // group), x.rows)
+        if per_sum:
+            scales = self._new(-(-x.width // group) if group else 1, x.rows)
             stride = scales.stride
-            sums = self._new(stride * (16 if group == 256 else 1), x.rows)
+            sums = self._new(stride * (group // per_sum if group else 1), x.rows)
         self._emit(
             form, x.rows, reads=(x,), writes=tuple(s for s in (q, scales, sums) if s is not None),
             x=self._at(x), ldx=x.stride, k=x.width, q=Ref(q.buffer), ldq=q.stride,

@@ -1,7 +1,8 @@
 """Weights on x86: checkpoint rows packed into panels of 16 outputs (csrc_common/packed/panels.h) by the native team.
 
 Packing never goes through Python arithmetic: one `pack_<format>` kernel per checkpoint format writes the panels straight
-from the file map. The packed form is one for every level and every number of rows.
+from the file map, and notes values that are not finite. Only quantizing on the way (`quantize`) does, by runs of rows that
+take a few MiB. The packed form is one for every level and every number of rows.
 """
 
 from __future__ import annotations
@@ -14,25 +15,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import ModelError, PlatformError
+from octavo.platforms.stored import damage, quantized_rows
 from octavo.platforms.types import RawTensor
 from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.packed_cache import PackedCache
+from octavo.quant.formats import format_named
 
 SLAB_BYTES = 64 << 20
 ALIGN_BYTES = 128
-HAS_MIN = 1
-ZERO8 = 2
+HAS_MIN, ZERO8, HAS_ZEROS = 1, 2, 4
+SCALE_FLAGS = {"f32": 0, "bf16": 8, "f16": 16}
+GROUP_FLAGS = {32: 0, 64: 32, 128: 64}
 
 
 @dataclass(frozen=True)
 class PackedFormat:
-    """How a checkpoint format runs: packed kind, flags, input form, bytes of a 32- (or 256-) input record."""
+    """How a checkpoint format runs: packed kind, flags, input form, bytes of a record, and of what ends a panel."""
 
     kind: str
     flags: int
     prepare: str  # '' = float32 rows as they are
     record_inputs: int
     record_bytes: int
+    tail_bytes: int = 0
+
+    def num_bytes(self, num_out: int, num_in: int) -> int:
+        """Of a whole weight."""
+        return -(-num_out // 16) * (-(-num_in // self.record_inputs) * self.record_bytes + self.tail_bytes)
 
 
 _G32 = "prepare_i8g32"
@@ -52,6 +61,24 @@ PACKED: dict[str, PackedFormat] = {
     "q5_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672),
     "q6_k": PackedFormat("q8k", 0, _G256, 256, 4384),
 }
+APART = ("w8a8", "i4g32", "i4g64", "i4g128")
+
+
+def packed_format(form: str, scales: str, *, has_zeros: bool) -> PackedFormat:
+    """The packed form of a tensor's layout; KeyError for a format that no kernel runs."""
+    if form not in APART:
+        return PACKED[form]
+    flags = SCALE_FLAGS[scales] | (HAS_ZEROS if has_zeros else 0)
+    group = format_named(form).group
+    if not group:
+        return PackedFormat("w8a8", flags, "prepare_i8row", 64, 1024, 64)
+    record_bytes = 16 * (group // 2 + (4 if scales == "f32" else 2) + has_zeros)
+    return PackedFormat("i4", flags | GROUP_FLAGS[group], f"prepare_i8g{group}", group, record_bytes)
+
+
+def pack_op(form: str) -> str:
+    """The kernel that packs a format."""
+    return "pack_i4" if form.startswith("i4g") else f"pack_{form}"
 
 
 @dataclass(frozen=True)
@@ -97,13 +124,19 @@ class X86Weights:
     _slab_used: int = 0
 
     def linear(
-        self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, transpose: bool = False
+        self,
+        parts: list[RawTensor],
+        bias: RawTensor | list[RawTensor] | None = None,
+        *,
+        transpose: bool = False,
+        quantize: str = "",
     ) -> X86Linear:
-        form = self._format(parts[0])
-        if self.prove is not None and parts[0].format not in self.formats:
-            self.prove(parts[0].format)
+        name = quantize or parts[0].format
+        form = self._format(parts[0], quantize)
+        if self.prove is not None and name not in self.formats:
+            self.prove(name)
         for part in parts[1:]:
-            if part.format != parts[0].format:
+            if part.layout != parts[0].layout:
                 raise PlatformError(
                     f"tensors stacked into one linear differ in format: {parts[0].name} is {parts[0].format}, "
                     f"{part.name} is {part.format}; load them apart"
@@ -111,34 +144,43 @@ class X86Weights:
         outs = [part.shape[1] if transpose else part.shape[0] for part in parts]
         num_in = parts[0].shape[0] if transpose else parts[0].shape[1]
         num_out = sum(outs)
-        panels = -(-num_out // 16)
-        records = -(-num_in // form.record_inputs)
-        num_bytes = panels * records * form.record_bytes
+        format_named(name).num_bytes((num_out, num_in))  # whole blocks, and no more inputs than sums can hold
+        num_bytes = form.num_bytes(num_out, num_in)
         key = f"{form.kind}{'^T' if transpose else ''} " + " ".join(part.name for part in parts)
         address, held = self._cached(key, num_bytes)
         if held is None:
             held = self._allocate(num_bytes)
             address = held.ctypes.data
             if not self.is_dry:
-                self._pack(parts, outs, num_in, num_out, address, transpose=transpose)
+                first_row = 0
+                for part, outputs in zip(parts, outs, strict=True):
+                    for rows, piece in quantized_rows(part, quantize, transpose=transpose):
+                        self._pack(
+                            piece, form, first_row + rows, num_out, address, transpose=transpose and piece is part
+                        )
+                    first_row += outputs
             if self.cache is not None:
                 self.cache.put(key, held)
         self.packed_bytes += num_bytes
-        self.formats.add(parts[0].format)
+        self.formats.add(name)
         biases = [] if bias is None else bias if isinstance(bias, list) else [bias]
         values = np.concatenate([self.vector(b) for b in biases]) if biases else None
         if values is not None and values.size != num_out:
             raise ModelError(f"{biases[0].name}: bias of {values.size} values for {num_out} outputs")
-        return X86Linear(parts[0].format, num_out, num_in, form, address, held, values)
+        return X86Linear(name, num_out, num_in, form, address, held, values)
 
     def embedding(self, table: RawTensor) -> X86Embedding:
         if f"embedding_{table.format}" not in self.native.table:
             raise PlatformError(f"{table.name}: no embedding kernel for format {table.format}")
         rows, width = table.shape
+        if not self.is_dry and not (self.cache is not None and self.cache.is_known) and (error := damage(table)):
+            raise error
         return X86Embedding(table.format, rows, width, table.data.nbytes // rows, table.data)
 
     def vector(self, tensor: RawTensor, *, add: float = 0.0) -> NDArray[np.float32]:
         values = widen(tensor)
+        if not np.isfinite(values).all() and (error := damage(tensor)):
+            raise error
         if add:
             values += np.float32(add)
         return values
@@ -163,34 +205,45 @@ class X86Weights:
         return (0, None) if found is None else (found.ctypes.data, found)
 
     def _pack(
-        self, parts: list[RawTensor], outs: list[int], num_in: int, num_out: int, address: int, *, transpose: bool
+        self, part: RawTensor, form: PackedFormat, first_row: int, total: int, address: int, *, transpose: bool
     ) -> None:
-        """Packs the parts, one below the other, into the panels at `address`."""
+        """Packs a tensor as outputs `first_row` and on of the panels at `address`; ModelError if it holds what is not finite."""
+        num_in, outputs = part.shape if transpose else part.shape[::-1]
+        name = self.native.table[pack_op(part.format)].many
+        bad = np.zeros(1, np.int32)
+        fields = {
+            "source": part.data.ctypes.data,
+            "row_bytes": part.data.nbytes // part.shape[0],
+            "n": outputs,
+            "k": num_in,
+            "packed": address,
+            "first_row": first_row,
+            "total_n": total,
+            "transposed": int(transpose),
+            "flags": form.flags,
+            "scales": 0 if part.scales is None else part.scales.data.ctypes.data,
+            "zeros": 0 if part.zeros is None else part.zeros.data.ctypes.data,
+            "groups": 0 if part.scales is None else part.scales.shape[-1],
+            "bad": bad.ctypes.data,
+        }
         program = self.native.module.Program()
-        first_row = 0
-        for part, outputs in zip(parts, outs, strict=True):
-            name = self.native.table[f"pack_{part.format}"].many
-            fields = {
-                "source": part.data.ctypes.data,
-                "row_bytes": part.data.nbytes // part.shape[0],
-                "n": outputs,
-                "k": num_in,
-                "packed": address,
-                "first_row": first_row,
-                "total_n": num_out,
-                "transposed": int(transpose),
-            }
-            program.add(name, name, 0, (3, outputs), fields)
-            first_row += outputs
+        program.add(name, name, 0, (3, outputs), fields)
         run_alone(self.native, self.team, program)
-
-    def _format(self, tensor: RawTensor) -> PackedFormat:
-        form = PACKED.get(tensor.format)
-        if form is None:
-            raise PlatformError(
-                f"{tensor.name}: no x86 kernel runs format {tensor.format}; it runs {', '.join(PACKED)}"
+        if bad[0]:
+            raise damage(part, transpose=transpose) or ModelError(
+                f"{part.name}: weights must be finite, and some are not"
             )
-        return form
+
+    def _format(self, tensor: RawTensor, quantize: str) -> PackedFormat:
+        form, scales, has_zeros = tensor.layout
+        if quantize:
+            form, scales, has_zeros = quantize, "bf16" if format_named(quantize).group else "f32", False
+        try:
+            return packed_format(form, scales, has_zeros=has_zeros)
+        except KeyError:
+            raise PlatformError(
+                f"{tensor.name}: no x86 kernel runs format {form}; it runs {', '.join((*PACKED, *APART))}"
+            ) from None
 
 
 def widen(tensor: RawTensor) -> NDArray[np.float32]:

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.platforms import stored as stored_values
+from octavo.platforms.stored import quantized
 from octavo.platforms.types import Batch, GroupKind, KVGroup, KVSpec, RawTensor
-from octavo.quant.load import pack, unpack
+from octavo.quant.formats import format_named
+from octavo.quant.load import pack
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -28,6 +32,11 @@ FLOAT32_TOLERANCE = 1e-6
 FLOAT_FORMATS = ("f32", "f16", "bf16")
 GROUP_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 K_FORMATS = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k")
+#: formats with scales apart, with what `stored` takes for them: z (zero points), the type of the scales if not the usual one
+APART_FORMATS = (
+    *("w8a8", "w8a8+bf16", "w8a8+f16", "i4g32", "i4g32+z", "i4g32+f32", "i4g64", "i4g64+z+f16", "i4g128"),
+    *("i4g128+z", "i4g128+z+f32"),
+)
 
 
 def generator(name: str) -> np.random.Generator:
@@ -47,12 +56,22 @@ def normal(name: str, *shape: int, scale: float = 1.0) -> F32:
 
 
 def stored(name: str, values: F32, form: str = "f32") -> RawTensor:
-    """A checkpoint tensor holding `values` in `form`."""
-    return RawTensor(name, form, values.shape, np.ascontiguousarray(pack(form, values)).reshape(-1).view(np.uint8))
+    """A checkpoint tensor holding `values` in `form`; one of APART_FORMATS may ask for more behind its name."""
+    base, *more = form.split("+")
+    if not format_named(base).has_scales_apart:
+        return RawTensor(name, form, values.shape, np.ascontiguousarray(pack(form, values)).reshape(-1).view(np.uint8))
+    raw = quantized(RawTensor(name, "f32", values.shape, np.ascontiguousarray(values).view(np.uint8).reshape(-1)), base)
+    scales = stored_values.values_of(raw.scales)  # type: ignore[arg-type]
+    zeros = None
+    if "z" in more:  # any codes do; these lie around the middle
+        drawn = 8 + np.rint(normal(name + "zeros", *scales.shape, scale=3)).clip(-8, 7)
+        zeros = RawTensor("zeros", "u8", scales.shape, drawn.astype(np.uint8).reshape(-1))
+    kind = next((kind for kind in FLOAT_FORMATS if kind in more), raw.scales.format)  # type: ignore[union-attr]
+    return replace(raw, scales=stored("scales", scales, kind), zeros=zeros)
 
 
 def values_of(raw: RawTensor) -> F64:
-    return unpack(raw.format, raw.data, raw.shape).astype(np.float64)
+    return stored_values.values_of(raw).astype(np.float64)
 
 
 def batch_of(

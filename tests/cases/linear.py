@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from tests.cases.common import (
+    APART_FORMATS,
     F32,
     F64,
     FLOAT32_TOLERANCE,
@@ -23,6 +24,7 @@ from tests.cases.common import (
 )
 
 from octavo.platforms.types import RawTensor
+from octavo.quant.formats import format_named
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ def _sizes(form: str) -> list[tuple[int, tuple[int, ...]]]:
         ]
     if form in GROUP_FORMATS:
         return [(32, (1,)), (64, (16,)), (96, (17,)), (256, (33,)), (576, (40,)), (64, (24, 8, 8))]
+    if form in APART_FORMATS:
+        return [(8, (1,)), (64, (16,)), (96, (17,)), (200, (33,)), (576, (40,)), (128, (24, 8, 8))]
     return [(256, (1,)), (256, (16,)), (512, (17,)), (768, (40,)), (256, (24, 8, 8))]
 
 
@@ -75,7 +79,7 @@ _EPILOGUES: tuple[dict[str, Any], ...] = (
 CASES = (
     *(
         Case(f"{form}_{k}_{'_'.join(map(str, outs))}", form, ROWS[i % len(ROWS)], k, outs)
-        for form in (*FLOAT_FORMATS, *GROUP_FORMATS, *K_FORMATS)
+        for form in (*FLOAT_FORMATS, *GROUP_FORMATS, *K_FORMATS, *APART_FORMATS)
         for i, (k, outs) in enumerate(_sizes(form))
     ),
     *(
@@ -84,8 +88,13 @@ CASES = (
         for rows in ROWS
     ),
     *(
+        Case(f"{form}_rows_{rows}", form, rows, 328, (66,))
+        for form in ("w8a8", "i4g32", "i4g64+z+f16", "i4g128")
+        for rows in (0, 1, 17, 130)
+    ),
+    *(
         Case(f"{form}_epilogue_{i}", form, 7, 64, (33,), **options)
-        for form in ("bf16", "q4_1")
+        for form in ("bf16", "q4_1", "w8a8", "i4g64")
         for i, options in enumerate(_EPILOGUES)
     ),
     Case("bf16_chunks", "bf16", 83, 800, (50,)),
@@ -97,6 +106,11 @@ CASES = (
     Case("q8_0_denormal", "q8_0", 7, 64, (9,), x_scale=3e-38, tolerance=1.0),
     Case("q8_0_zero_rows", "q8_0", 3, 64, (9,), x_scale=0.0),
     Case("bf16_zero_rows", "bf16", 3, 64, (9,), x_scale=0.0),
+    Case("w8a8_denormal", "w8a8", 7, 64, (9,), x_scale=3e-38, tolerance=1.0),
+    Case("i4g32_denormal", "i4g32", 7, 64, (9,), x_scale=3e-38, tolerance=1.0),
+    Case("w8a8_zero_rows", "w8a8", 3, 64, (9,), x_scale=0.0),
+    Case("i4g128_zero_rows", "i4g128", 3, 64, (9,), x_scale=0.0),
+    Case("w8a8_long", "w8a8", 2, 9000, (5,)),
     Case("q5_1_tiny", "q5_1", 3, 64, (9,), x_scale=1e-20),
     Case("q4_k_large", "q4_k", 3, 256, (9,), x_scale=1e15),
 )
@@ -138,9 +152,15 @@ def product(x: F32, w: F64, form: str) -> F64:
         return bf16(x) @ w.T
     if form in FLOAT_FORMATS:
         return x.astype(float) @ w.T
-    block = 32 if form in GROUP_FORMATS else 256
-    codes, scale = int8_rows(x.reshape(len(x), -1, block))
-    return (codes * scale).reshape(x.shape) @ w.T
+    num_in = x.shape[1]
+    if form in APART_FORMATS:
+        block = format_named(form.split("+")[0]).group or num_in
+    else:
+        block = 32 if form in GROUP_FORMATS else 256
+    blocks = -(-num_in // block)
+    padded = np.pad(x, ((0, 0), (0, blocks * block - num_in)))
+    codes, scale = int8_rows(padded.reshape(len(x), blocks, block))
+    return (codes * scale).reshape(padded.shape)[:, :num_in] @ w.T
 
 
 _ERF = np.vectorize(math.erf)

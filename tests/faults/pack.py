@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.fault import Fault
 
 PACK, BLOCKS = "csrc_common/ref/pack.inl.h", "csrc_common/packed/gguf_blocks.inl.h"
+SHARED, APART = "csrc_common/ref/pack_panels.inl.h", "csrc_common/ref/pack_apart.inl.h"
 TESTS = "tests/kernels/test_pack.py::"
 PANELS = TESTS + "test_panels_hold_every_code_and_scale_of_the_rows"
 DENSE = TESTS + "test_dense_rows_of_any_length_and_transposed_sources"
@@ -21,7 +22,7 @@ FAULTS = [
     ),
     Fault(
         "pack_lane_of_stacked_rows_lost",
-        PACK,
+        SHARED,
         "p * kPanel + low - a.first_row",
         "p * kPanel - a.first_row",
         TESTS + "test_stacked_tensors_become_one_weight",

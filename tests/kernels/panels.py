@@ -1,6 +1,7 @@
 """Numpy twin of csrc_common/packed/panels.h, and stored rows to feed it with.
 
 `stored(name, n, k)` gives rows [n, row_bytes] uint8 of any format with sane scales; `panels(name, raw, k)` the packed bytes.
+Formats with scales apart are in `apart.py`, whose names say more than the format.
 """
 
 from __future__ import annotations

@@ -93,6 +93,11 @@ def reference(case: Case, x: np.ndarray) -> np.ndarray:
         y = dot32(f32.to_bf16(x) if case.name == "bf16" else x, values)
     else:
         y = integer_dot(x, load.codes(case.name, np.ascontiguousarray(case.raw).reshape(-1), (case.n, case.k)))
+    return epilogue(case, y)
+
+
+def epilogue(case: Any, y: np.ndarray) -> np.ndarray:
+    """What follows the product, in the contract's order."""
     if case.scale != 1:
         y = f32.mul(y, np.float32(case.scale))
     if case.bias is not None:
@@ -306,4 +311,4 @@ def test_inputs_under_the_normal_range_count_as_zero(kernel: Kernel) -> None:
 
 
 def test_input_forms_are_those_of_prepare() -> None:
-    assert set(INT8) == {"prepare_i8g32", "prepare_i8g256"}
+    assert set(INT8) == {"prepare_i8g32", "prepare_i8g64", "prepare_i8g128", "prepare_i8g256", "prepare_i8row"}

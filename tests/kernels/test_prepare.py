@@ -8,12 +8,23 @@ from tests.kernels.harness import FIXED, Kernel, aligned, run, same_bits, varian
 
 from octavo.platforms.reference import f32
 
-INT8 = {"prepare_i8g32": (32, 32), "prepare_i8g256": (256, 16)}  # inputs per scale, per sum
+#: inputs per scale, per sum; 0: of the whole row
+INT8 = {
+    "prepare_i8g32": (32, 32), "prepare_i8g64": (64, 64), "prepare_i8g128": (128, 128), "prepare_i8g256": (256, 16),
+    "prepare_i8row": (0, 0),
+}  # fmt: skip
+
+
+def sizes_of(op: str, k: int) -> tuple[int, int]:
+    """Inputs per scale and per sum of rows of k inputs; a whole row is padded to 64."""
+    group, per_sum = INT8.get(op, (32, 32))
+    row = -(-k // 64) * 64
+    return group or row, per_sum or row
 
 
 def prepare(kernel: Kernel, x: np.ndarray, threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rows, k = x.shape
-    group, per_sum = INT8.get(kernel.op, (32, 32))
+    group, per_sum = sizes_of(kernel.op, k)
     width = -(-k // group) * group
     q = aligned((rows, width + 32), np.uint16 if kernel.op == "prepare_bf16" else np.int8)
     q[:] = 77
@@ -30,7 +41,7 @@ def prepare(kernel: Kernel, x: np.ndarray, threads: int = 1) -> tuple[np.ndarray
 
 
 def expected(op: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    group, per_sum = INT8[op]
+    group, per_sum = sizes_of(op, x.shape[1])
     padded = np.pad(x, ((0, 0), (0, -x.shape[1] % group)))
     groups = f32.flush(padded).reshape(len(x), -1, group)
     with np.errstate(all="ignore"):
@@ -56,7 +67,7 @@ def rows_of(k: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kernel", variants(*INT8))
-@pytest.mark.parametrize("k", [32, 256, 288, 512, 2304, 5])
+@pytest.mark.parametrize("k", [32, 256, 288, 512, 2304, 5, 64, 100])
 def test_int8_codes_scales_and_sums(kernel: Kernel, k: int) -> None:
     x = rows_of(k)
     for threads in (1, 2):
@@ -75,7 +86,7 @@ def test_a_group_that_is_not_finite_has_scale_nan_and_hurts_no_other(kernel: Ker
     clean = prepare(kernel, x)
     x[0, 300] = bad
     q, s, sums = prepare(kernel, x)
-    group, per_sum = INT8[kernel.op]
+    group, per_sum = sizes_of(kernel.op, 512)
     at = 300 // group
     assert np.isnan(s[0, at])
     assert not q[0, at * group : (at + 1) * group].any()

@@ -35,10 +35,10 @@ def test_every_gguf_type_of_a_weight_is_known_by_size() -> None:
 def test_every_computed_format_has_its_file_and_formula(form) -> None:
     module = import_module(f"octavo.quant.{form.name}")
     assert module.FORMAT is form
-    assert form.block_size % form.group == 0
+    assert form.has_scales_apart or form.block_size % form.group == 0
     assert form.formula.startswith("w = ")
     if form.is_quantized:
-        assert "acc = fma(" in form.formula
+        assert ("acc = fma(" in form.formula) == (form.name != "w8a8")
 
 
 def test_num_bytes_counts_whole_blocks() -> None:
@@ -56,3 +56,17 @@ def test_bits_per_weight_counts_scales() -> None:
 def test_unknown_format_lists_the_known_ones() -> None:
     with pytest.raises(ModelError, match=r"'q9_z'.*q4_0"):
         format_named("q9_z")
+
+
+def test_a_row_too_long_for_int32_sums_is_refused() -> None:
+    form = BY_NAME["w8a8"]
+    assert form.max_inputs * 128 * 127 < 1 << 31 <= (form.max_inputs + 2048) * 128 * 127
+    assert form.num_bytes((1, form.max_inputs)) == form.max_inputs
+    with pytest.raises(ModelError, match="at most 131072 elements, so that sums fit 32 bits"):
+        form.num_bytes((3, form.max_inputs + 1))
+
+
+def test_groups_of_a_row_count_a_short_one() -> None:
+    assert [BY_NAME["i4g64"].num_groups(k) for k in (8, 64, 72, 576)] == [1, 1, 2, 9]
+    assert BY_NAME["w8a8"].num_groups(4096) == 1
+    assert BY_NAME["i4g128"].bits_per_weight == 4.125 and BY_NAME["w8a8"].bits_per_weight == 8

@@ -79,7 +79,7 @@ def test_gpt2_without_prefix_and_with_mask_buffers(reference: Platform, tmp_path
     [
         ({"architectures": ["MixtralForCausalLM"]}, "'MixtralForCausalLM' is not served"),
         ({"architectures": []}, "must be a list of one name"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config: quant_method is 'awq'"),
         ({"hidden_act": "xielu"}, "hidden_act is 'xielu'; it must be one of silu"),
         ({"num_local_experts": 8}, "num_local_experts=8"),
     ],
@@ -114,3 +114,16 @@ def test_pages_are_given_back_behind_every_layer(
         assert sorted(dropped) == sorted(checkpoint)
     layers = [name.split(".")[2] for name in dropped if ".layers." in name]
     assert layers == sorted(layers)
+
+
+@pytest.mark.parametrize("name", ["model.embed_tokens", "model.layers.1.mlp.up_proj", "model.norm", "lm_head"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_value_that_is_not_finite_is_named_with_its_place(
+    name: str, bad: float, reference: Platform, tmp_path: Path
+) -> None:
+    tensors = tiny.state_dict("llama")
+    values = tensors[f"{name}.weight"]
+    values.reshape(-1)[7] = bad
+    place = "place 7" if values.ndim == 1 else "column 7 of row 0"
+    with pytest.raises(ModelError, match=rf"{name}\.weight: {place} holds {bad}, and weights must be finite"):
+        load(reference, tmp_path, "llama", tensors)

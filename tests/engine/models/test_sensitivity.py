@@ -78,7 +78,7 @@ def test_every_feature_moves_the_logits(case: str, reference: Platform, folders:
     folder = folders(case)
     prompt = tiny.prompt(case, 22)
     with Checkpoint.open(folder) as checkpoint:
-        _, spec, names = describe(checkpoint, json.loads((folder / "config.json").read_text()))
+        _, spec, names, _ = describe(checkpoint, json.loads((folder / "config.json").read_text()))
 
         def logits(spec: DecoderSpec) -> np.ndarray[Any, Any]:
             decoder = load_spec(checkpoint, reference.weights(), spec, names)
