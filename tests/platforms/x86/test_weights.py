@@ -1,4 +1,4 @@
-"""Weights taken into x86 panels: what is not finite or does not fit is refused by name; quantizing on the way gives quant's bits."""
+"""Weights taken into x86 panels: what is not finite or does not fit is refused by name; quantizing gives the bits of quant."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_transposed_tensor_says_how_its_place_counts(form: str) -> None:
 @pytest.mark.parametrize("form", ["bf16", "q6_k"])
 def test_tables_and_vectors_are_searched_too(form: str) -> None:
     for taken in (weights(), ReferenceWeights()):
-        with pytest.raises(ModelError, match="w: .* of row 4 holds inf"):
+        with pytest.raises(ModelError, match=r"w: .* of row 4 holds inf"):
             taken.embedding(damaged(form, np.inf))
         with pytest.raises(ModelError, match="b: place 2 holds nan"):
             taken.vector(stored("b", np.array([0, 1, np.nan], np.float32)))
@@ -153,5 +153,5 @@ def test_layouts_that_differ_cannot_be_stacked() -> None:
 
 def test_an_unknown_format_names_those_that_run() -> None:
     raw = RawTensor("w", "i8", (16, 64), np.zeros(1024, np.uint8))
-    with pytest.raises(PlatformError, match="w: no x86 kernel runs format i8; it runs f32, .*, w8a8, i4g32"):
+    with pytest.raises(PlatformError, match=r"w: no x86 kernel runs format i8; it runs f32, .*, w8a8, i4g32"):
         weights().linear([raw])
