@@ -1,12 +1,13 @@
 """Runs contenders through cells: together, each round in another order, or one after the other where memory is short.
 
-While one is measured the others' processes are stopped. A contender that fails in a cell is left out of it and why is kept; one
-whose process ended is left out of what follows.
+While one is measured the others' processes are stopped. A call that takes more than half a cell's time is made once. A
+contender that fails in a cell is left out of it and why is kept; one that does not start is left out of all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import statistics
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.cells import Cell, Prompts
-from benchmarks.common import Call, Samples, interleave, say
+from benchmarks.common import Call, OtherLoad, Samples, interleave, say
 from benchmarks.contenders import Contender
 from benchmarks.processes import PEERS, PeerProcess, environment, octavo, seconds_to_first_output
 from benchmarks.realtime import first_in_line
@@ -136,19 +137,40 @@ class Grid:
     def _cell(self, cell: Cell, processes: dict[str, PeerProcess]) -> None:
         calls: dict[str, Call] = {}
         for key, process in processes.items():
+            load, start = OtherLoad(), time.perf_counter()
             try:
-                self._call(cell, process)  # warm
+                warm = self._call(cell, process)
             except (RuntimeError, OSError) as error:
                 self._fail(key, [cell], str(error))
                 continue
-            calls[key] = lambda process=process: self._call(cell, process)  # type: ignore[misc]
+            if time.perf_counter() - start > self.setting.budget_s / 2:  # no time for turns
+                self.results[cell.name, key] = Found(process.version, Samples([warm], [load.share()]))
+                say(f"{key}: {cell.name} {warm:.4g} {cell.unit}, once")
+                continue
+            calls[key] = self._guarded(cell, key, process)
         if not calls:
             return
         kept = interleave(
             calls, self.setting.repeats, budget_s=self.setting.budget_s, warm=0, pause_s=self.setting.pause_s
         )
         for key, samples in kept.items():
-            self.results[cell.name, key] = Found(processes[key].version, samples)
+            if (cell.name, key) not in self.results:  # it failed in its turn
+                self.results[cell.name, key] = Found(processes[key].version, samples)
+                values = ", ".join(f"{value:.4g}" for value in samples.kept().values)
+                say(f"{key}: {cell.name} {values} {cell.unit}")
+
+    def _guarded(self, cell: Cell, key: str, process: PeerProcess) -> Call:
+        """A call whose failure is kept, so that the others go on."""
+
+        def call() -> float:
+            if (cell.name, key) not in self.results:
+                try:
+                    return self._call(cell, process)
+                except (RuntimeError, OSError) as error:
+                    self._fail(key, [cell], str(error))
+            return math.nan
+
+        return call
 
     def _starts(self, cell: Cell, entries: Sequence[Entry]) -> None:
         calls: dict[str, Call] = {}

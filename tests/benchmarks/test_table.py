@@ -106,10 +106,12 @@ def test_every_engine_has_a_program_and_forms_that_can_be_made() -> None:
 
 PROGRAM = """
 import json, sys
-rate = float(sys.argv[1].rsplit("-", 1)[1])
+rate, left = float(sys.argv[1].rsplit("-", 1)[1]), 3
 print(json.dumps({"peer": "toy", "version": "1"}), flush=True)
 for line in sys.stdin:
-    command = json.loads(line)
+    command, left = json.loads(line), left - 1
+    if rate == 7 and not left:
+        sys.exit(5)
     if rate == 3 and command["new"] == 1:
         print(json.dumps({"error": "too long"}), flush=True)
         continue
@@ -147,3 +149,20 @@ def test_grid_measures_all_and_keeps_reasons(entries: list[Entry], is_apart: boo
     assert results["prefill.100", "three:q8_0"].error == "toy: too long"
     assert "status 4" in results["decode.4", "dead:q8_0"].error
     assert grid.median(results["decode.4", "dead:q8_0"]) is None
+
+
+def test_call_without_time_for_turns_counts_once(entries: list[Entry]) -> None:
+    collected = Grid(Setting(Path("/none"), 2, 3, 0.0))
+    list(collected.run(entries[:1], [parse_cell("decode.4", Lengths())], is_apart=False))
+    assert collected.results["decode.4", "two:q8_0"].samples.values == [2.0]
+
+
+def test_others_go_on_when_one_ends_in_its_turn(entries: list[Entry]) -> None:
+    collected = Grid(Setting(Path("/none"), 2, 3, 10.0))
+    ending = Entry(Contender(grid_engine("ending", "toy.py"), "q8_0"), Path("m-7"))
+    cells = [parse_cell(name, Lengths()) for name in ("decode.4", "decode.16")]
+    list(collected.run([entries[0], ending], cells, is_apart=False))
+    assert collected.results["decode.4", "two:q8_0"].samples.values == [2.0] * 3
+    assert [collected.results[cell.name, "ending:q8_0"].samples.values for cell in cells] == [[], []]
+    assert "status 5" in collected.results["decode.4", "ending:q8_0"].error
+    assert collected.results["decode.16", "two:q8_0"].samples.values == [2.0] * 3
