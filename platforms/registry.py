@@ -52,7 +52,7 @@ def _make_x86(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> P
 
 def _probe_portable() -> str:
     if find_spec("numba") is None:
-        return "numba is not installed: pip install octavo[numba]"
+        return "numba is not installed: pip install numba"
     try:
         import numba  # noqa: F401 - only here, where the platform's turn has come
     except Exception as error:  # numba refuses versions of numpy, of Python and of its compiler in its own ways

@@ -29,7 +29,7 @@ class PortablePlatform(ReferencePlatform):
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
         log.warning(
-            "the portable platform runs (numba %s, %d threads): this machine has no kernels of ours, so the first start compiles "
+            "the portable platform runs (numba %s, %d threads): the first start compiles "
             "for up to a minute and tokens come slowly",
             jit.NUMBA_VERSION,
             num_threads,

@@ -28,11 +28,11 @@ def test_it_stands_between_the_chips_kernels_and_the_reference() -> None:
 
 def test_without_numba_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    assert entry("portable").probe() == "numba is not installed: pip install octavo[numba]"
+    assert entry("portable").probe() == "numba is not installed: pip install numba"
     monkeypatch.setattr(registry, "PLATFORMS", (entry("portable"), entry("reference")))
     chosen = choose_platform(None, 1)
     assert chosen.platform.name == "reference"
-    assert chosen.refused == (("portable", "numba is not installed: pip install octavo[numba]"),)
+    assert chosen.refused == (("portable", "numba is not installed: pip install numba"),)
 
 
 def test_a_broken_numba_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
