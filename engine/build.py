@@ -6,7 +6,7 @@ Phases are timed by name, because start-up time is a promise (`EngineInfo.load_s
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -161,7 +161,7 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
         has_prefix_cache=config.has_prefix_cache,
         has_partial_reuse=config.has_partial_reuse,
         model_identity=keeper.identity,
-        server_secret=secrets.token_bytes(32),
+        server_secret=os.urandom(32),
         pace=None if config.itl_ms is None else Pace(cost, config.itl_ms / 1000),
     )
     phases.mark("build")
@@ -181,7 +181,7 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
         num_threads=platform.num_threads,
         weights_bytes=files.checkpoint.num_bytes,
         load_s=phases.seconds,
-        epoch=secrets.randbits(63),
+        epoch=int.from_bytes(os.urandom(8), "little") >> 1,
     )
     log.info(
         "%s in %s, context %d tokens; platform %s, %d threads%s",

@@ -16,7 +16,7 @@ With `params.n` > 1 every choice is a request of its own, told apart by `choice`
 from __future__ import annotations
 
 import enum
-import secrets
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -140,7 +140,7 @@ class Request:
         self.hash_root = hash_root
         self.hash_parts = hash_parts or {}
         drawn = params.seed if seed is None else seed
-        self.seed: int = secrets.randbits(64) if drawn is None else drawn & (2**64 - 1)
+        self.seed: int = int.from_bytes(os.urandom(8), "little") if drawn is None else drawn & (2**64 - 1)
         self.mask = mask
 
         stops = frozenset(params.stop_token_ids)

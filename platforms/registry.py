@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform as machine_info
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 
 from octavo.engine.errors import ConfigError, PlatformError
@@ -86,6 +85,8 @@ def choose_platform(
     `numerics`: "exact" keeps every level to the same bits, "fast" also lets levels run that do not."""
     known = [entry.name for entry in PLATFORMS]
     if name is not None and name not in known:
+        from difflib import get_close_matches  # only for this message
+
         close = get_close_matches(name, known, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError(f"unknown platform {name!r}; known are {', '.join(known)}{hint}")

