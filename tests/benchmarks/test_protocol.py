@@ -54,7 +54,7 @@ class Toy:
 def test_failures_and_unknown_commands_are_answers() -> None:
     assert answer(Toy(), {"do": "generate", "prompts": [[1]], "new": 2}) == {"seconds": 2}
     assert answer(Toy(), {"do": "generate", "prompts": [], "new": 2}) == {"error": "ValueError: no prompts"}
-    assert "there are generate, reset, memory" in answer(Toy(), {"do": "decode"})["error"]
+    assert "there are generate" in answer(Toy(), {"do": "decode"})["error"]
     assert answer(Toy(), {"do": "reset"}) == {}
     assert answer(Toy(), {"do": "memory"})["bytes"] > 1 << 20
 
