@@ -28,7 +28,7 @@ _WANDER = 1e-4  # variance that a term gains per step, as a share of its square
 _LEAST = 1e-3  # no term falls below this share of where it began
 _SURENESS = 2.5  # mean deviations that a prediction is raised by where a limit must hold
 _MAX_MARGIN = 0.15
-_STEADY = 256  # steps of one kind after which decode steps teach only now and then
+_STEADY = 64  # decode steps after which only every eighth teaches
 
 
 class Work:
@@ -162,7 +162,7 @@ class CostModel:
         self._deviation[kind] = deviation + rate * (min(abs(ratio - 1), 0.5) * 1.25 - deviation)
         if kind == 0:
             self._last_decode = work, seconds
-            if self._num_seen[0] <= _STEADY or self._num_seen[0] % 4 == 0:
+            if self._num_seen[0] <= _STEADY or self._num_seen[0] % 8 == 0:
                 self._correct(work, seconds, deviation)
             return
         self._correct(work, seconds, deviation)
