@@ -17,8 +17,10 @@ using V = vec::Native;
 // Sixteen int32 in [-127, 127] -> int8; returns their sum.
 inline int32_t store_codes(int8_t* q, const V::I (&v)[16 / V::kLanes]) {
 #if defined(__AVX512F__)
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(v[0]));
-  return _mm512_reduce_add_epi32(v[0]);
+  const __m128i bytes = _mm512_cvtepi32_epi8(v[0]);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q), bytes);
+  const __m128i halves = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());  // of q + 128
+  return _mm_cvtsi128_si32(_mm_add_epi32(halves, _mm_shuffle_epi32(halves, 0x4E))) - 16 * 128;
 #elif defined(__AVX2__)
   const __m256i words = _mm256_packs_epi32(v[0], v[1]);  // 0-3 8-11 | 4-7 12-15
   const __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
@@ -51,6 +53,20 @@ inline float peak(const float* x, int64_t n) {
       top[p] = V::max(V::abs(v), top[p]);
       poison[p] = V::fma(v, V::zero(), poison[p]);  // inf * 0 and NaN * 0 are NaN
     }
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  const bool is_bad = _mm512_cmp_ps_mask(poison[0], _mm512_setzero_ps(), _CMP_NEQ_UQ) != 0;
+  const __m256 both = _mm256_max_ps(_mm512_castps512_ps256(top[0]), _mm512_extractf32x8_ps(top[0], 1));
+#else
+  const __m256 bad = _mm256_cmp_ps(_mm256_add_ps(poison[0], poison[1]), _mm256_setzero_ps(), _CMP_NEQ_UQ);
+  const bool is_bad = _mm256_movemask_ps(bad) != 0;
+  const __m256 both = _mm256_max_ps(top[0], top[1]);
+#endif
+  __m128 most = _mm_max_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
+  most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+  most = _mm_max_ss(most, _mm_movehdup_ps(most));
+  return is_bad ? __builtin_nanf("") : _mm_cvtss_f32(most);
+#else
   alignas(64) float lanes[16], bad[16];
   for (int p = 0; p < kParts; ++p) {
     V::store(lanes + p * V::kLanes, top[p]);
@@ -62,6 +78,7 @@ inline float peak(const float* x, int64_t n) {
       bad[i] = bad[i] + bad[i + half];
     }
   return bad[0] == 0.0f ? lanes[0] : __builtin_nanf("");
+#endif
 }
 
 // Codes of n inputs (a multiple of 16) with scale s, zeros where s is zero or NaN; returns their sum.
