@@ -39,7 +39,7 @@ from octavo.engine.messages import (
     ToEngine,
 )
 from octavo.engine.parent import end_with_parent
-from octavo.engine.starting import collect_as_usual, collect_rarely, roomy
+from octavo.engine.starting import begin, roomy, settle
 
 log = logging.getLogger("octavo.engine")
 LAST_WORDS_S = 5.0  # for what is still unsent when the engine ends
@@ -65,7 +65,7 @@ class EngineProcess:
         except OctavoError as error:
             self.die(str(error))
             return 1
-        collect_as_usual()
+        settle()
         self.socket.setblocking(False)
         self.writer.send(Ready(PROTOCOL_VERSION, self.core.info))
         while self.is_open:
@@ -170,7 +170,7 @@ class EngineProcess:
 def main(argv: list[str]) -> int:
     """Entry point; arguments: file descriptor of the socket, parent's process id, and a log level to put above the
     environment's."""
-    collect_rarely()
+    begin()
     sock = socket.socket(fileno=int(argv[0]))
     sock.set_inheritable(False)
     end_with_parent(int(argv[1]), sock)

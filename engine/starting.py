@@ -1,7 +1,10 @@
-"""What processes of our own change in CPython for their start; a library must not, so `LLM` does not.
+"""What processes of our own change around them for their start; a library must not, so `LLM` does not.
 
 The cyclic collector: what a start imports and loads stays, and looking through it again and again takes 10 to 30 ms of 300.
 Afterwards it does as usual and leaves alone what was there by then.
+
+numpy's OpenBLAS starts a thread per processor when it is imported, and each of them spins for 100 ms: beside the packing of
+weights on a small machine. Only the reference platform multiplies with it.
 
 The frames of Python calls lie in chunks of 16 KiB, and a chunk is mapped and unmapped each time that a call crosses the end
 of the one before: 900 to 3,700 times in a start, 20 to 80 ms, where imports happen to cross it.
@@ -10,6 +13,7 @@ of the one before: 900 to 3,700 times in a start, 20 to 80 ms, where imports hap
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from types import FunctionType
 from typing import TypeVar, cast
@@ -21,13 +25,14 @@ _Main = TypeVar("_Main", bound=Callable[..., object])
 _usual = gc.get_threshold()
 
 
-def collect_rarely() -> None:
-    """While a process starts."""
+def begin() -> None:
+    """First of all in a process, before numpy is imported."""
     gc.set_threshold(STARTING)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def collect_as_usual() -> None:
-    """Once it has: from now on, new objects only."""
+def settle() -> None:
+    """Once it has loaded: the collector is back, for new objects only."""
     gc.freeze()
     gc.set_threshold(*_usual)
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from octavo.engine.errors import ConfigError, OctavoError
-from octavo.engine.starting import collect_rarely, roomy
+from octavo.engine.starting import begin, roomy
 
 #: command -> one line of help; each is a module of `octavo.engine.server.commands`
 COMMANDS = {
@@ -141,5 +141,5 @@ def leave(status: int) -> NoReturn:
 @roomy
 def entry() -> NoReturn:
     """The `octavo` command as a process."""
-    collect_rarely()
+    begin()
     leave(main())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,17 +14,36 @@ import gc
 usual = gc.get_threshold()
 import octavo
 assert gc.get_threshold() == usual and gc.isenabled()
-from octavo.engine.starting import STARTING, collect_as_usual, collect_rarely
-collect_rarely()
+from octavo.engine.starting import STARTING, begin, settle
+begin()
 assert gc.get_threshold()[0] == STARTING and gc.isenabled()
 before = len(gc.get_objects())
-collect_as_usual()
+settle()
 assert gc.get_threshold() == usual and gc.get_freeze_count() >= before and len(gc.get_objects()) < 100
 """
 
 
 def test_thresholds_come_back_and_what_was_there_is_left_alone() -> None:
     subprocess.run([sys.executable, "-c", CODE], check=True)
+
+
+THREADS = """
+from octavo.engine.starting import begin
+begin()
+import numpy, os
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_numpy_starts_no_threads_unless_the_user_wants_them() -> None:
+    for given, expected in ((None, 1), ("2", 2)):
+        env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+        env |= {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+        num_threads = int(
+            subprocess.run([sys.executable, "-c", THREADS], check=True, capture_output=True, env=env).stdout
+        )
+        assert num_threads <= expected  # fewer where numpy is built without OpenBLAS
 
 
 CALLS = """

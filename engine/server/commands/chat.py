@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.errors import RequestError
 from octavo.engine.server.commands.options import add_engine, add_model, add_sampling, engine_options, sampling_params
-from octavo.engine.starting import collect_as_usual
+from octavo.engine.starting import settle
 
 if TYPE_CHECKING:
     from octavo.engine.llm import LLM
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar() as progress:
         llm = LLM(args.model, progress=progress, **engine_options(args))
     conversation = Conversation(llm, params, args.system)
-    collect_as_usual()
+    settle()
     is_terminal = sys.stdin.isatty()
     if is_terminal:
         with contextlib.suppress(ImportError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import ConfigError
 from octavo.engine.server.commands.options import add_engine, add_model, add_sampling, engine_options, sampling_params
-from octavo.engine.starting import collect_as_usual
+from octavo.engine.starting import settle
 
 if TYPE_CHECKING:
     from octavo.engine.llm import Completion
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     with progress_bar() as progress:
         llm = LLM(args.model, progress=progress, **engine_options(args))
-    collect_as_usual()
+    settle()
     load_s = time.perf_counter() - started
     if args.chat:
         system = [] if args.system is None else [{"role": "system", "content": args.system}]

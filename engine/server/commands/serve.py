@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.errors import ConfigError, RequestError
 from octavo.engine.server.commands.options import add_engine, add_model, engine_config, environment, positive
-from octavo.engine.starting import collect_as_usual
+from octavo.engine.starting import settle
 
 if TYPE_CHECKING:
     import socket
@@ -129,7 +129,7 @@ def _serve(
         return await _load(AsyncEngine.attach(*child), str(args.tokenizer or source.path), args.chat_template)
 
     def on_ready(phases: dict[str, float]) -> None:
-        collect_as_usual()
+        settle()
         engine = state.model().engine
         seconds = {"spawn": spawned_s, **phases, **{f"engine.{k}": v for k, v in engine.info.load_s.items()}}
         _print_ready(url, settings.served_names[0], time.monotonic() - started, seconds, is_json=args.json)
