@@ -123,6 +123,7 @@ def _serve(
     )
     state = ServerState(settings)
     url = f"unix:{args.uds}" if args.uds is not None else _url(sock.getsockname())
+    LOG.info("loading %s; requests to %s wait or get a 503 until it is ready", source.path, url)
     life = Lifecycle(state, make_app(state, keys), sock, args.drain_s)
 
     async def load() -> tuple[AsyncEngine, ModelText]:

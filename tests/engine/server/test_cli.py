@@ -348,7 +348,7 @@ def test_serve_says_when_it_is_ready_and_ends_at_a_signal(
         return engine
 
     monkeypatch.setattr("octavo.engine.loading.source.resolve", lambda *_, **__: Source(tmp_path, "local", "toy"))
-    monkeypatch.setattr("octavo.engine.spawn.spawn", lambda config: spawned.append(config) or (child, None))
+    monkeypatch.setattr("octavo.engine.spawn.spawn", lambda *given: spawned.append(given) or (child, None))
     monkeypatch.setattr("octavo.engine.client.AsyncEngine.attach", attach)
     monkeypatch.setattr("octavo.engine.model_text.load_text", lambda path, template=None: make_text())
     path = tmp_path / "s.sock"
@@ -370,6 +370,7 @@ def test_serve_says_when_it_is_ready_and_ends_at_a_signal(
     asker = threading.Thread(target=ask_and_stop)
     asker.start()
     words = ["serve", "m", "--uds", str(path), "--api-key", "canary-key", "--max-model-len", "99", "--json"]
+    words += ["--log-level", "info"]
     try:
         assert main(words) == 0
     finally:
@@ -380,5 +381,7 @@ def test_serve_says_when_it_is_ready_and_ends_at_a_signal(
     assert row["model"] == "toy"
     assert row["url"] == f"unix:{path}"
     assert {"spawn", "http", "load", "first_token"} <= set(row["seconds"])
-    assert (spawned[0].model, spawned[0].max_model_len) == (str(tmp_path), 99)
+    config, log_level = spawned[0]
+    assert (config.model, config.max_model_len, log_level) == (str(tmp_path), 99, "info")
+    assert f"INFO loading {tmp_path}; requests to unix:{path} wait" in taken.err
     assert "canary" not in taken.out + taken.err
