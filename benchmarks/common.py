@@ -212,7 +212,13 @@ def measure(call: Call, repeats: int, *, budget_s: float = 60.0, warm: int = 1) 
 
 
 def interleave(
-    calls: Mapping[str, Call], repeats: int, *, budget_s: float = 120.0, warm: int = 1, pause_s: float = 0.0
+    calls: Mapping[str, Call],
+    repeats: int,
+    *,
+    budget_s: float = 120.0,
+    warm: int = 1,
+    pause_s: float = 0.0,
+    max_rounds: int = 1000,
 ) -> dict[str, Samples]:
     """The calls in turns, each second round in the other order, so that drift hits all of them alike."""
     found = {name: Samples() for name in calls}
@@ -222,6 +228,8 @@ def interleave(
     end = time.perf_counter() + budget_s
     rounds = 0
     while min(map(_num_quiet, found.values())) < repeats and (rounds < 3 or time.perf_counter() < end):
+        if rounds >= max_rounds:
+            break
         order = list(calls) if rounds % 2 == 0 else list(reversed(calls))
         for name in order:
             if pause_s:

@@ -54,6 +54,12 @@ class Setting:
         """Between two repetitions."""
         return REALTIME_PAUSE_S if self.realtime_s else PAUSE_S
 
+    @property
+    def max_rounds(self) -> int:
+        """Of repetitions. At real-time priority others run only where the one that is measured leaves a processor idle:
+        waiting for them to be quiet would take for ever."""
+        return self.repeats + 1 if self.realtime_s else 1000
+
     def env(self, contender: Contender) -> dict[str, str]:
         """The environment of a contender's program."""
         caps = contender.engine.caps.get(self.level, {}) if self.level else {}
@@ -158,6 +164,12 @@ class Grid:
                 self.results[cell.name, key] = Found(processes[key].version, samples)
                 values = ", ".join(f"{value:.4g}" for value in samples.kept().values)
                 say(f"{key}: {cell.name} {values} {cell.unit}")
+
+    def _turns(self, calls: dict[str, Call]) -> dict[str, Samples]:
+        how = self.setting
+        return interleave(
+            calls, how.repeats, budget_s=how.budget_s, warm=0, pause_s=how.pause_s, max_rounds=how.max_rounds
+        )
 
     def _guarded(self, cell: Cell, key: str, process: PeerProcess) -> Call:
         """A call whose failure is kept, so that the others go on."""

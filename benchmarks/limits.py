@@ -32,7 +32,10 @@ LEVELS = {
 
 @cache
 def measured(threads: int, rounds: int = 5, is_realtime: bool = False) -> dict[str, float]:
-    """Rates of `limits.cpp`, at real-time priority if so wanted. RuntimeError without a C++ compiler or if it fails."""
+    """Rates of `limits.cpp`, the best of so many rounds, at real-time priority if so wanted.
+
+    RuntimeError without a C++ compiler or if it fails.
+    """
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         raise RuntimeError("there is no C++ compiler: the machine's limits are not measured; install g++ or set CXX")

@@ -78,6 +78,11 @@ def test_noisy_repetitions_are_repeated_within_the_budget(monkeypatch: pytest.Mo
     assert len(measure(lambda: 1.0, 50, budget_s=0.0, warm=0).values) == 3
 
 
+def test_rounds_are_bounded_when_others_are_never_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OtherLoad, "share", lambda self: 1.0)
+    assert len(interleave({"a": lambda: 1.0}, 3, warm=0, max_rounds=4)["a"].values) == 4
+
+
 def test_calls_without_a_value_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OtherLoad, "share", lambda self: 0.0)
     found = measure(lambda: time.sleep(0.01), 3, warm=0)
