@@ -7,13 +7,10 @@
 #pragma once
 #include <cstdint>
 
+#include "sample/row.inl.h"
+
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
-
-struct Entry {
-  uint64_t key;
-  uint64_t mass;
-};
 
 // Order of floats as unsigned integers, greatest float first; -0 counts as +0.
 inline uint32_t descending_bits(float x) {

@@ -44,8 +44,9 @@ struct SampleArgs {
   int64_t work_bytes;
 };
 
-// Per thread, of round_up(vocab, 64) values: entries {key u64, mass u64} twice, values f32, kept u8.
-constexpr int64_t sample_work_bytes(int64_t vocab) { return (vocab + 63) / 64 * 64 * (2 * 16 + 4 + 1); }
+// Per thread, of round_up(vocab, 64) values: entries {key u64, mass u64} twice, values f32, exponentials f32, and the greatest
+// value of every 64.
+constexpr int64_t sample_work_bytes(int64_t vocab) { return (vocab + 63) / 64 * (64 * (2 * 16 + 4 + 4) + 4); }
 
 inline constexpr Field kSampleFields[] = {
     OCTAVO_FIELD(SampleArgs, logits, pointer),       OCTAVO_FIELD(SampleArgs, ld, i64),

@@ -17,7 +17,7 @@ _INPUTS = (
 )
 _OUTPUTS = ("ids", "logprobs", "ranks", "best_ids", "best_logprobs")
 #: csrc_common/contract/sample.h, sample_work_bytes
-WORK_BYTES_PER_TOKEN = 2 * 16 + 4 + 1
+WORK_BYTES_PER_BLOCK = 64 * (2 * 16 + 4 + 4) + 4
 
 
 class NativeSampler:
@@ -47,8 +47,7 @@ class NativeSampler:
             "logits": logits, "ld": logits.strides[0] // 4, "vocab": vocab, "num_rows": rows,
             "mask_words": batch.masks.shape[1], "raw_logprobs": int(batch.raw_logprobs), "max_logprobs": best,
         }  # fmt: skip
-        padded = -(-vocab // 64) * 64
-        work_bytes = padded * WORK_BYTES_PER_TOKEN
+        work_bytes = -(-vocab // 64 * WORK_BYTES_PER_BLOCK // 64) * 64
         if self._work is None or self._work.bytes < work_bytes * self.team.num_threads:
             self._work = self.native.module.Arena(work_bytes * self.team.num_threads)
         fields |= {"work": self._work.address, "work_bytes": work_bytes}

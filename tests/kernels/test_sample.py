@@ -136,3 +136,33 @@ def test_gumbel_draws_follow_the_softmax() -> None:
     batch.position = np.arange(rows)
     share = np.bincount(native.sample(logits, batch).ids, minlength=4) / rows
     assert np.abs(share - [0.5, 0.3, 0.15, 0.05]).max() < 0.03
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("vocab", [50, 64, 1000, 9000])
+def test_draws_among_equals_are_the_references(level: str, vocab: int) -> None:
+    """Noise alone decides: hundreds of rows whose tokens are all alike, or nearly."""
+    rng, rows = np.random.default_rng(vocab), 300
+    batch = random_batch(rng, rows, vocab)
+    empty = np.zeros(rows + 1, np.int32)
+    batch.count_start, batch.bias_start, batch.banned_start = empty, empty, empty
+    for name, value in (("top_k", 0), ("top_p", 1), ("min_p", 0), ("typical_p", 1), ("num_logprobs", -1)):
+        getattr(batch, name)[:] = value
+    batch.temperature[:] = rng.choice([0.01, 1, 30], rows)
+    logits = (rng.standard_normal((rows, vocab)) * rng.choice([0, 0.01, 3], (rows, 1))).astype(np.float32)
+    logits += rng.choice([0, -1e6, 1e6, 1e30], (rows, 1)).astype(np.float32)
+    assert np.array_equal(sampler(level).sample(logits, batch).ids, sample(logits, batch).ids)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_limits_near_the_number_of_blocks_are_the_references(level: str) -> None:
+    """top-k and best tokens as many as blocks of 64, one more, one less; shares next to nothing and next to all."""
+    rng, vocab = np.random.default_rng(11), 1000
+    for k in (1, 2, 14, 15, 16, 17, 64, 999, 1000):
+        rows = 12
+        logits, batch = random_logits(rng, rows, vocab, "ties" if k % 2 else "normal"), random_batch(rng, rows, vocab)
+        batch.temperature[:] = rng.choice([0.5, 1], rows)
+        batch.top_k[:] = k
+        batch.top_p[:] = rng.choice([0, 1e-7, 0.3, 0.999999, 1], rows).astype(np.float32)
+        batch.num_logprobs[:] = min(k, 20)
+        assert_same(sample(logits, batch), sampler(level).sample(logits, batch))
