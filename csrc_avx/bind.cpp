@@ -66,15 +66,17 @@ const KernelRow* row_by_name(const std::string& name) {
   throw std::invalid_argument("no kernel is called " + name + "; kernels() lists them");
 }
 
+constexpr const char* kOtherSources = "; this module and the Python code are of different sources: install again (ci/install)";
+
 void fill(uint8_t* args, const KernelRow& row, const py::dict& values) {
   std::memset(args, 0, kMaxArgsBytes);
   if (values.size() != row.num_fields)
     throw std::invalid_argument(std::string(row.name) + ": got " + std::to_string(values.size()) + " fields, it has " +
-                                std::to_string(row.num_fields));
+                                std::to_string(row.num_fields) + kOtherSources);
   for (uint32_t i = 0; i < row.num_fields; ++i) {
     const Field& field = row.fields[i];
     if (!values.contains(field.name))
-      throw std::invalid_argument(std::string(row.name) + ": field " + field.name + " is missing");
+      throw std::invalid_argument(std::string(row.name) + ": field " + field.name + " is missing" + kOtherSources);
     const py::object value = values[field.name];
     uint8_t* at = args + field.offset;
     switch (field.kind) {

@@ -35,3 +35,9 @@ def test_a_level_that_was_asked_for_in_vain_is_named(caplog: pytest.LogCaptureFi
     assert "level avx512bf16, asked for by --isa or OCTAVO_ISA, is not used: " in caplog.text
     with pytest.raises(ConfigError, match=r"unknown level 'sse9' in --isa or OCTAVO_ISA; allowed are scalar, avx2"):
         X86Platform(1, ("sse9",))
+
+
+def test_a_module_of_other_sources_says_what_to_do() -> None:
+    for fields in ({}, {f"field{i}": 0 for i in range(10)}):
+        with pytest.raises(ValueError, match=r"add__scalar: .* of different sources: install again"):
+            load().Program().add("add__scalar", "add__scalar", 0, (3, 1), fields)
