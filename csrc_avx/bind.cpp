@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "cpu_features.h"
+#include "exec/file_map.h"
 #include "exec/program.h"
 #include "registry.h"
 
@@ -237,6 +238,14 @@ PYBIND11_MODULE(OCTAVO_MODULE, m) {
       .def_property_readonly("bytes", &Arena::bytes)
       .def_buffer([](Arena& a) {
         return py::buffer_info(a.start(), 1, py::format_descriptor<uint8_t>::format(), 1, {a.bytes()}, {1});
+      });
+
+  py::class_<FileMap>(m, "FileMap", py::buffer_protocol(), "A file mapped read-only; see csrc_common/exec/file_map.h.")
+      .def(py::init<int, int64_t>(), py::arg("fd"), py::arg("bytes"))
+      .def("settle", &FileMap::settle, py::arg("at"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>())
+      .def_buffer([](FileMap& f) {
+        return py::buffer_info(const_cast<uint8_t*>(f.start()), 1, py::format_descriptor<uint8_t>::format(), 1, {f.bytes()}, {1},
+                               true);
       });
 
   py::class_<PyTeam>(m, "Team", "Persistent threads; the caller is the first.")

@@ -60,14 +60,19 @@ def test_a_closed_executable_takes_no_steps(tmp_path: Path) -> None:
     assert "was closed" in core.step()[0].error
 
 
-def test_packed_weights_are_kept_once_in_the_background_or_when_told() -> None:
-    saved: list[str] = []
-    in_time = Keeper(lambda: saved.append(threading.current_thread().name), after_s=0.01)
+def test_packed_weights_settle_and_are_kept_in_the_background_or_kept_when_told() -> None:
+    done: list[str] = []
+    here = threading.current_thread().name
+
+    def note(what: str) -> None:
+        done.append(what if threading.current_thread().name == here else f"{what} behind")
+
+    in_time = Keeper(lambda: note("saved"), lambda: note("settled"), after_s=0.01)
     in_time._timer.join(10)
-    assert len(saved) == 1 and saved[0] != threading.current_thread().name
-    told = Keeper(lambda: saved.append("told"), after_s=3600)
+    assert done == ["settled behind", "saved behind"]
+    told = Keeper(lambda: note("saved"), lambda: note("settled"), after_s=3600)
     told.keep()
-    assert saved[1:] == ["told"] and told._timer.finished.is_set()
+    assert done[2:] == ["saved"] and told._timer.finished.is_set()
 
 
 def test_who_asks_waits_for_the_copy_that_is_being_written() -> None:
@@ -78,7 +83,7 @@ def test_who_asks_waits_for_the_copy_that_is_being_written() -> None:
         assert may_end.wait(10)
         saved.append(1)
 
-    keeper = Keeper(save, after_s=0.0)
+    keeper = Keeper(save, lambda: None, after_s=0.0)
     assert begun.wait(10)
     asking = threading.Thread(target=keeper.keep)
     asking.start()
