@@ -40,7 +40,7 @@ from octavo.platforms.types import GroupKind, KVDtype, KVSpec
 
 log = logging.getLogger("octavo.engine")
 MAX_LOGITS_BYTES = 64 << 20
-PACKED_CACHE_MIN_BYTES = 256 << 20  # below, packing takes no longer than mapping
+PACKED_CACHE_MIN_BYTES = 32 << 20  # of packed weights; below, packing them takes some 10 ms
 KEEP_AFTER_S = 2.0  # packed weights go to disk that long after a load, not beside the first answer
 
 

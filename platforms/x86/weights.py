@@ -122,6 +122,7 @@ class X86Weights:
     is_dry: bool = False  # addresses and sizes only: memory is mapped, never touched
     packed_bytes: int = 0
     formats: set[str] = field(default_factory=set)
+    _finite: set[str] = field(default_factory=set)  # names of tensors that packing has searched
     _slab: NDArray[np.uint8] | None = None
     _slab_used: int = 0
 
@@ -161,6 +162,7 @@ class X86Weights:
                             piece, form, first_row + rows, num_out, address, transpose=transpose and piece is part
                         )
                     first_row += outputs
+                    self._finite.add(part.name)
             if self.cache is not None:
                 self.cache.put(key, held)
         self.packed_bytes += num_bytes
@@ -175,7 +177,8 @@ class X86Weights:
         if f"embedding_{table.format}" not in self.native.table:
             raise PlatformError(f"{table.name}: no embedding kernel for format {table.format}")
         rows, width = table.shape
-        if not self.is_dry and not (self.cache is not None and self.cache.is_known) and (error := damage(table)):
+        is_searched = table.name in self._finite or (self.cache is not None and self.cache.is_known)
+        if not self.is_dry and not is_searched and (error := damage(table)):
             raise error
         return X86Embedding(table.format, rows, width, table.data.nbytes // rows, table.data)
 

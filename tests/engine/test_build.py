@@ -45,6 +45,18 @@ def test_dry_weights_are_not_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("x86" not in NAMES, reason="the x86 kernels do not run here")
+@pytest.mark.parametrize(("case", "num_searches"), [("llama3", 0), ("llama", 1)])
+def test_a_table_that_is_the_head_too_is_searched_once(
+    case: str, num_searches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr("octavo.platforms.x86.weights.damage", lambda raw: searched.append(raw.name))
+    bits.make_core(tiny.write_safetensors(case, tmp_path / "m"), platform="x86")
+    found = [name for name in searched if name.startswith("model.")]  # not the self-test's
+    assert len(found) == num_searches  # packing the head searches it
+
+
+@pytest.mark.skipif("x86" not in NAMES, reason="the x86 kernels do not run here")
 @pytest.mark.parametrize("block_tokens", [16, 48])
 def test_pages_that_kernels_cannot_read_are_refused(block_tokens: int, tmp_path: Path) -> None:
     model = tiny.write_safetensors("llama", tmp_path / "m")
