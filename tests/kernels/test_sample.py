@@ -166,3 +166,22 @@ def test_limits_near_the_number_of_blocks_are_the_references(level: str) -> None
         batch.top_p[:] = rng.choice([0, 1e-7, 0.3, 0.999999, 1], rows).astype(np.float32)
         batch.num_logprobs[:] = min(k, 20)
         assert_same(sample(logits, batch), sampler(level).sample(logits, batch))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_shares_that_many_small_masses_decide_are_the_references(level: str) -> None:
+    """Tens of thousands of tokens whose masses lie below 2^20 units make up a hundredth of the whole."""
+    rng, vocab, shares = np.random.default_rng(5), 20_011, [0.99, 0.993, 0.995, 0.999]
+    logits = (rng.standard_normal((4, vocab)) * 0.1 - 14.5).astype(np.float32)
+    logits[:, 777] = 0
+    batch = random_batch(rng, 4, vocab)
+    empty = np.zeros(5, np.int32)
+    batch.count_start, batch.bias_start, batch.banned_start = empty, empty, empty
+    for name, value in (("temperature", 1), ("top_k", 0), ("min_p", 0), ("typical_p", 1), ("num_logprobs", 3)):
+        getattr(batch, name)[:] = value
+    batch.mask_row[:] = -1
+    batch.top_p[:] = shares
+    batch.raw_logprobs = False
+    expected = sample(logits, batch)
+    assert len(set(expected.best_logprobs[:, 0].tolist())) == len(shares), "the shares keep the same tokens"
+    assert_same(expected, sampler(level).sample(logits, batch))
