@@ -122,7 +122,7 @@ constexpr int64_t kPiece = 2048;  // inputs of one unit of work
 template <class Piece>
 inline void run_pieces(const PrepareArgs& a, const Step& step, const Lane& lane, Piece&& piece) {
   const int64_t rows = num_rows(a.rows, step), pieces = round_up(a.k, kPiece) / kPiece;
-  for (int64_t begin, end; lane.claim(rows * pieces, 1, &begin, &end);)
+  for (int64_t begin, end; lane.claim(rows * pieces, lane.worthwhile(rows * pieces, a.k < kPiece ? a.k : kPiece), &begin, &end);)
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t first = unit % pieces * kPiece;
       piece(unit / pieces, first, first + kPiece < a.k ? first + kPiece : a.k);
@@ -164,7 +164,8 @@ void prepare_i8g64(const void* raw, const Step& step, const Lane& lane) { prepar
 void prepare_i8g128(const void* raw, const Step& step, const Lane& lane) { prepare_i8<128, 128>(raw, step, lane); }
 void prepare_i8row(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const PrepareArgs*>(raw);
-  for (int64_t begin, end; lane.claim(num_rows(a.rows, step), 1, &begin, &end);)
+  const int64_t rows = num_rows(a.rows, step);
+  for (int64_t begin, end; lane.claim(rows, lane.worthwhile(rows, a.k), &begin, &end);)
     for (int64_t row = begin; row < end; ++row)
       one_row(a.x + row * a.ldx, a.k, static_cast<int8_t*>(a.q) + row * a.ldq, a.scales + row * a.lds, a.sums + row * a.lds);
 }
