@@ -356,9 +356,9 @@ def test_serve_says_when_it_is_ready_and_ends_at_a_signal(
 
     def ask_and_stop() -> None:
         try:
-            wait_until(lambda: is_listening(path), 5)
+            wait_until(lambda: is_listening(path), 60)
             with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://x") as client:
-                wait_until(lambda: client.get("/ready").status_code == 200, 5)
+                wait_until(lambda: client.get("/ready").status_code == 200, 60)
                 statuses.append(client.get("/v1/models").status_code)
                 key = {"Authorization": "Bearer canary-key"}
                 statuses.append(client.get("/v1/models", headers=key).status_code)
