@@ -51,7 +51,7 @@ class Run:
 
 
 class Load:
-    """Requests to one engine, and when their tokens came. `rests`: now and then, the gap that holds a rest uncounted."""
+    """Requests to one engine, and when their tokens came. `rests`: now and then, uncounted."""
 
     def __init__(self, core: EngineCore, *, rests: bool = False) -> None:
         self.core = core
@@ -66,6 +66,7 @@ class Load:
 
     def step(self, gaps: dict[str, list[float]]) -> set[str]:
         """One step; who got a token. RuntimeError for an answer with an error."""
+        start = time.perf_counter()
         outputs = self.core.step()
         now = time.perf_counter()
         for output in outputs:
@@ -77,7 +78,9 @@ class Load:
         if now - self._rested > WORK_S:
             time.sleep(REST_S)
             self._rested = time.perf_counter()
-            self._last = {}  # the next gap would hold the rest, and caches that others have used
+            # A short gap would show the caches that others have used meanwhile; of a long one that is nothing.
+            is_long = now - start > WORK_S / 3
+            self._last = {s: at + self._rested - now for s, at in self._last.items()} if is_long else {}
         return {output.request_id for output in outputs}
 
 
