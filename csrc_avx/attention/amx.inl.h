@@ -96,12 +96,12 @@ inline void tile_values(const Tile& tile, const TileOperands& on, int64_t row, B
 }
 
 // attend_segment on tiles, for bf16 pages and head_dim a multiple of 16. `tail` keeps the last, zero-filled value tile.
-template <class V, class KV>
-void attend_segment_on_tiles(Tile& tile, const TileOperands& on, KV& kv, const ScoreRule& rule, int64_t segment) {
+template <class V, class KV, class Ahead>
+void attend_segment_on_tiles(Tile& tile, const TileOperands& on, KV& kv, const ScoreRule& rule, int64_t segment, Ahead& ahead) {
   const int64_t base = segment * kSegment;
   before_tiles();
   for_blocks(tile, segment, [&](int64_t block, int64_t begin, int64_t end) {
-    tile_scores(tile, on, &kv.keys(block).at->bits, block * kBlock - base, begin, end);
+    tile_scores(tile, on, &kv.key_tile(block)->bits, block * kBlock - base, begin, end);
   });
   before_tiles();
   for (int64_t row = 0; row < tile.num_rows; row += kGroupRows) {
@@ -112,13 +112,13 @@ void attend_segment_on_tiles(Tile& tile, const TileOperands& on, KV& kv, const S
       const BlockRange seen = visible_blocks(tile.rows[r], segment);
       float* scores = tile.scores + r * kScoreStride;
       if (seen.first <= seen.last) {
-        tile.rows[r].segment_max = finish_scores<V>(rule, kv, tile.rows[r], seen, scores);
-        tile.rows[r].segment_sum = weigh<V>(kv, tile.rows[r], seen, scores);
+        const Asking asking(ahead.in_step(), kv.tile_bytes(), (seen.last - seen.first + 2) / 2);
+        to_weights<V>(rule, kv, tile.rows[r], seen, scores, asking);
       }
       tile_weights(scores, on.weights + r * kScoreStride, seen, all, base);
     }
     const uint16_t* values[kSegment / kBlock];
-    for (int64_t block = all.first; block <= all.last; ++block) values[block - all.first] = &kv.values(block).at->bits;
+    for (int64_t block = all.first; block <= all.last; ++block) values[block - all.first] = &kv.values(block, nullptr).at->bits;
     before_tiles();
     tile_values(tile, on, row, all, base, values);
     before_tiles();

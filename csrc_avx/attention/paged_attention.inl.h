@@ -1,9 +1,6 @@
 // paged_attention_{f32,bf16,f16,int8}: causal attention over KV pages. Arithmetic: platforms/ops.py; layout of a page:
-// contract/attention.h.
-//
-// A unit is one kv head of one sequence with a tile of its query tokens: all query heads of that kv head are rows of one tile,
-// so keys and values are read once. Milakov & Gimelshein 2018; Dao et al. 2022; Kwon et al. 2023.
-#include "attention/paged_rows.inl.h"
+// contract/attention.h. Milakov & Gimelshein 2018; Dao et al. 2022, 2023; Kwon et al. 2023.
+#include "attention/paged_units.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -14,22 +11,13 @@ void paged_attention(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const PagedAttentionArgs*>(raw);
   const int64_t tail_elements = kBlock * a.head_dim;
   const int64_t rows = max_rows(lane, a.head_dim, tail_elements * static_cast<int64_t>(sizeof(T)));
-  const TileShape shape = TileShape::of(a.heads, a.kv_heads, rows);
   const ScoreRule rule{a.scale, a.softcap, a.alibi != nullptr, false};
   Scratch scratch(lane);
   Tile tile = take_tile(scratch, rows, a.head_dim);
   T* tail = scratch.take<T>(tail_elements);
-  Units units(step, shape);
-  const int64_t total = units.total();
-  for (int64_t begin, end; lane.claim(total, 1, &begin, &end);)
-    for (int64_t u = begin; u < end; ++u) {
-      const Unit unit = units.at(u);
-      const HeadPages pages(a, step, unit.seq, unit.kv_head);
-      KV kv{pages, step.kv_len[unit.seq], tail};
-      load_rows<KV>(a, step, shape, unit, tile);
-      attend(tile, [&](int64_t segment) { attend_segment<V>(tile, kv, rule, segment); });
-      store_rows(a, shape, unit, tile);
-    }
+  run_units<KV>(
+      a, step, lane, TileShape::of(a.heads, a.kv_heads, rows), tile, tail, [](const Tile&) {},
+      [&](Tile& t, KV& kv, int64_t segment, ReadAhead<KV>& ahead) { attend_segment<V>(t, kv, rule, segment, ahead); });
 }
 
 }  // namespace

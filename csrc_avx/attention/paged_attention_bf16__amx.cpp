@@ -3,7 +3,7 @@
 // Tiles of few rows, and head sizes that are no multiple of 16, take the vector path: the same bits, and with fewer than half
 // of its rows filled a tile gains nothing.
 #include "attention/amx.inl.h"
-#include "attention/paged_rows.inl.h"
+#include "attention/paged_units.inl.h"
 
 namespace octavo::amx {
 namespace {
@@ -31,7 +31,6 @@ void paged_attention_bf16(const void* raw, const Step& step, const Lane& lane) {
   const int64_t rows = max_rows(lane, a.head_dim, 2 * tail_elements + operand_bytes);
   const bool can_tile = a.head_dim % kGroupRows == 0 && rows >= kGroupRows;
   const int64_t tile_rows = can_tile ? rows / kGroupRows * kGroupRows : rows;
-  const TileShape shape = TileShape::of(a.heads, a.kv_heads, tile_rows);
   const ScoreRule rule{a.scale, a.softcap, a.alibi != nullptr, false};
   Scratch scratch(lane);
   Tile tile = take_tile(scratch, tile_rows, a.head_dim);
@@ -43,22 +42,17 @@ void paged_attention_bf16(const void* raw, const Step& step, const Lane& lane) {
   const TileConfig config = attention_config(can_tile ? a.head_dim % 32 : 0);
   asm volatile("" : : "r"(&config) : "memory");  // as TileScope, whose destructor would want exception tables here
   _tile_loadconfig(&config);
-  Units units(step, shape);
-  const int64_t total = units.total();
-  for (int64_t begin, end; lane.claim(total, 1, &begin, &end);)
-    for (int64_t u = begin; u < end; ++u) {
-      const Unit unit = units.at(u);
-      const HeadPages pages(a, step, unit.seq, unit.kv_head);
-      KV kv{pages, step.kv_len[unit.seq], tail};
-      load_rows<KV>(a, step, shape, unit, tile);
-      if (can_tile && tile.num_rows >= kFewRows) {
-        narrow_queries(tile, on);
-        attend(tile, [&](int64_t segment) { attend_segment_on_tiles<V>(tile, on, kv, rule, segment); });
-      } else {
-        attend(tile, [&](int64_t segment) { attend_segment<V>(tile, kv, rule, segment); });
-      }
-      store_rows(a, shape, unit, tile);
-    }
+  run_units<KV>(
+      a, step, lane, TileShape::of(a.heads, a.kv_heads, tile_rows), tile, tail,
+      [&](const Tile& t) {
+        if (can_tile && t.num_rows >= kFewRows) narrow_queries(t, on);
+      },
+      [&](Tile& t, KV& kv, int64_t segment, ReadAhead<KV>& ahead) {
+        if (can_tile && t.num_rows >= kFewRows)
+          attend_segment_on_tiles<V>(t, on, kv, rule, segment, ahead);
+        else
+          attend_segment<V>(t, kv, rule, segment, ahead);
+      });
   _tile_release();
 }
 

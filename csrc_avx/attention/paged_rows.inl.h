@@ -14,26 +14,42 @@ using V = vec::Native;
 
 template <class T, bool rounds, bool scaled>
 struct PagedKV {
+  using Element = T;
   static constexpr bool kRoundsWeights = rounds;  // queries too
   static constexpr bool kIsScaled = scaled;
   const HeadPages& pages;
   int64_t kv_len;
   T* tail;  // one tile of scratch
 
-  Packed<T> keys(int64_t block) const { return {reinterpret_cast<const T*>(pages.k_tile(block * kBlock)), 2 * kBlock}; }
-  static Packed<T> from_pair(const Packed<T>& keys, int64_t pair) { return {keys.at + pair * keys.stride, keys.stride}; }
-  Packed<T> values(int64_t block) const {
-    const auto* tile = reinterpret_cast<const T*>(pages.v_tile(block * kBlock));
+  const T* key_tile(int64_t block) const { return reinterpret_cast<const T*>(pages.k_tile(block * kBlock)); }
+  const T* value_tile(int64_t block) const { return reinterpret_cast<const T*>(pages.v_tile(block * kBlock)); }
+  int64_t tile_bytes() const { return pages.tile_bytes(); }
+
+  // `ahead`: a tile that will be read soon, or null.
+  Packed<T> keys(int64_t block, const void* ahead) const { return {key_tile(block), 2 * kBlock, static_cast<const T*>(ahead)}; }
+  static Packed<T> from_pair(const Packed<T>& keys, int64_t pair) {
+    const int64_t offset = pair * keys.stride;
+    return {keys.at + offset, keys.stride, keys.ahead ? keys.ahead + offset : nullptr};
+  }
+  Packed<T> values(int64_t block, const void* next) const {
+    const T *tile = value_tile(block), *ahead = static_cast<const T*>(next);
     const int64_t stride = 2 * pages.head_dim, valid = kv_len - block * kBlock;
-    if (valid >= kBlock) return {tile, stride};
+    if (valid >= kBlock) return {tile, stride, ahead};
     std::memset(static_cast<void*>(tail), 0, static_cast<size_t>(kBlockPairs * stride) * sizeof(T));
     std::memcpy(static_cast<void*>(tail), tile, static_cast<size_t>(valid / 2 * stride) * sizeof(T));
     if (valid % 2)
       for (int64_t d = 0, at = valid / 2 * stride; d < pages.head_dim; ++d) tail[at + 2 * d] = tile[at + 2 * d];
-    return {tail, stride};
+    return {tail, stride, ahead};
   }
   const float* k_scales(int64_t block) const { return pages.k_scales(block * kBlock); }
   const float* v_scales(int64_t block) const { return pages.v_scales(block * kBlock); }
+  void ask_for_scales(int64_t block) const {
+    if constexpr (scaled)
+      for (int64_t i = 0; i < kBlock; i += 16) {
+        __builtin_prefetch(k_scales(block) + i, 0, 2);
+        __builtin_prefetch(v_scales(block) + i, 0, 2);
+      }
+  }
 };
 
 template <bool rounds>

@@ -17,6 +17,7 @@ struct HeadPages {
   int64_t block_tokens;
   int64_t head_dim;
   int64_t element_bytes;
+  bool is_one_tile;  // pages of one tile: no division
 
   template <class Args>
   HeadPages(const Args& a, const Step& step, int64_t seq, int64_t kv_head)
@@ -25,11 +26,14 @@ struct HeadPages {
         page_bytes(a.page_bytes),
         block_tokens(a.block_tokens),
         head_dim(a.head_dim),
-        element_bytes(kv_element_bytes(a.kv_type)) {}
+        element_bytes(kv_element_bytes(a.kv_type)),
+        is_one_tile(a.block_tokens == kTileTokens) {}
 
-  uint8_t* page(int64_t position) const { return base + table[position / block_tokens] * page_bytes; }
+  uint8_t* page(int64_t position) const {
+    return base + table[is_one_tile ? position / kTileTokens : position / block_tokens] * page_bytes;
+  }
   int64_t tile_bytes() const { return kTileTokens * head_dim * element_bytes; }
-  int64_t sub_block(int64_t position) const { return position % block_tokens / kTileTokens; }
+  int64_t sub_block(int64_t position) const { return is_one_tile ? 0 : position % block_tokens / kTileTokens; }
   uint8_t* k_tile(int64_t position) const { return page(position) + sub_block(position) * tile_bytes(); }
   uint8_t* v_tile(int64_t position) const {
     return page(position) + block_tokens * head_dim * element_bytes + sub_block(position) * tile_bytes();

@@ -2,6 +2,8 @@
 //
 // Pairs<V, View>::even and odd give kLanes lanes of pair row i, from `lane` on. They may come in another order; `order` puts a
 // finished vector right. Every widening to float32 is exact. From kUnpackRows rows on, unpacking a block once pays.
+// look_ahead asks memory for another tile of the same form while this one is read, a few lines at a time: the hardware's own
+// prefetch stops at each page, and a burst of requests is dropped. Into L2: as many requests for L1 stall the reader.
 #pragma once
 #include <cstring>
 
@@ -17,12 +19,23 @@ struct Planes {
   int64_t stride;
 };
 
+inline void look_ahead(const Planes&, int64_t, int64_t, int64_t) {}
+
 // Interleaved pairs of T: lane l of row i at at[i * stride + 2 * l] and the element after it.
 template <class T>
 struct Packed {
   const T* at;
   int64_t stride;
+  const T* ahead;  // of a tile that will be read soon, or null
 };
+
+// What lies in the other tile where lanes [lane, lane + lanes) of row i lie in this one.
+template <class T>
+inline void look_ahead(const Packed<T>& b, int64_t i, int64_t lane, int64_t lanes) {
+  if (!b.ahead) return;
+  const auto* at = reinterpret_cast<const char*>(b.ahead + i * b.stride + 2 * lane);
+  for (int64_t x = 0; x < 2 * lanes * static_cast<int64_t>(sizeof(T)); x += 64) __builtin_prefetch(at + x, 0, 2);
+}
 
 template <class V, class View>
 struct Pairs;
@@ -92,7 +105,7 @@ struct Pairs<vec::F32x8, Packed<F16>> {
 
 template <>
 struct Pairs<vec::F32x8, Packed<BF16>> {
-  static constexpr int64_t kUnpackRows = 12;
+  static constexpr int64_t kUnpackRows = 16;
   static __m256 even(const Packed<BF16>& b, int64_t i, int64_t lane) {
     const auto* p = b.at + i * b.stride + 2 * lane;
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16));
@@ -161,7 +174,7 @@ struct Pairs<vec::F32x16, Packed<F16>> {
 
 template <>
 struct Pairs<vec::F32x16, Packed<BF16>> {
-  static constexpr int64_t kUnpackRows = 12;
+  static constexpr int64_t kUnpackRows = 24;
   static __m512 even(const Packed<BF16>& b, int64_t i, int64_t lane) {
     const auto* p = b.at + i * b.stride + 2 * lane;
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));

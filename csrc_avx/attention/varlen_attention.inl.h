@@ -3,6 +3,7 @@
 //
 // Keys are turned into pair rows block by block in scratch; values are read in place, but for the last block of a sequence,
 // which is copied so that what follows the sequence reads as +0.
+#include "attention/read_ahead.inl.h"
 #include "attention/scratch.inl.h"
 #include "attention/units.inl.h"
 #include "contract/attention.h"
@@ -11,6 +12,33 @@ namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
 using V = vec::Native;
+
+// to[column * ld_to + row] = from[row * ld + column] for `columns` columns of eight rows.
+inline void turn_rows(const float* from, int64_t ld, int64_t columns, float* to, int64_t ld_to) {
+  int64_t c = 0;
+#if defined(__AVX2__)
+  for (; c + 8 <= columns; c += 8) {
+    __m256 x[8], y[8];
+    for (int i = 0; i < 8; ++i) x[i] = _mm256_loadu_ps(from + i * ld + c);
+    for (int i = 0; i < 8; i += 2) {  // pairs of rows
+      y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+      y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {  // fours, in each half
+      x[i] = _mm256_shuffle_ps(y[i], y[i + 2], 0x44);
+      x[i + 1] = _mm256_shuffle_ps(y[i], y[i + 2], 0xEE);
+      x[i + 2] = _mm256_shuffle_ps(y[i + 1], y[i + 3], 0x44);
+      x[i + 3] = _mm256_shuffle_ps(y[i + 1], y[i + 3], 0xEE);
+    }
+    for (int i = 0; i < 4; ++i) {
+      _mm256_storeu_ps(to + (c + i) * ld_to, _mm256_permute2f128_ps(x[i], x[i + 4], 0x20));
+      _mm256_storeu_ps(to + (c + i + 4) * ld_to, _mm256_permute2f128_ps(x[i], x[i + 4], 0x31));
+    }
+  }
+#endif
+  for (; c < columns; ++c)
+    for (int i = 0; i < 8; ++i) to[c * ld_to + i] = from[i * ld + c];
+}
 
 struct RowsKV {
   static constexpr bool kRoundsWeights = false;
@@ -25,9 +53,11 @@ struct RowsKV {
   float* tail;    // [32][dim]
 
   // [dim / 2][even, odd][32 tokens]; tokens beyond the end are zero.
-  Planes keys(int64_t block) const {
+  Planes keys(int64_t block, const void*) const {
     const int64_t valid = smaller(kBlock, length - block * kBlock);
-    for (int64_t t = 0; t < kBlock; ++t) {
+    int64_t t = 0;
+    for (; t + 8 <= valid; t += 8) turn_rows(k + (block * kBlock + t) * ldk, ldk, dim, packed + t, kBlock);
+    for (; t < kBlock; ++t) {
       const float* row = k + (block * kBlock + t) * ldk;
       if (t < valid)
         for (int64_t d = 0; d < dim; ++d) packed[d * kBlock + t] = row[d];
@@ -39,7 +69,7 @@ struct RowsKV {
   static Planes from_pair(const Planes& keys, int64_t pair) {
     return {keys.even + pair * keys.stride, keys.odd + pair * keys.stride, keys.stride};
   }
-  Planes values(int64_t block) const {
+  Planes values(int64_t block, const void*) const {
     const float* rows = v + block * kBlock * ldv;
     const int64_t valid = length - block * kBlock;
     if (valid >= kBlock) return {rows, rows + ldv, 2 * ldv};
@@ -47,6 +77,7 @@ struct RowsKV {
     for (int64_t t = 0; t < valid; ++t) std::memcpy(tail + t * dim, rows + t * ldv, static_cast<size_t>(dim) * sizeof(float));
     return {tail, tail + dim, 2 * dim};
   }
+  int64_t tile_bytes() const { return 0; }
   const float* k_scales(int64_t) const { return nullptr; }
   const float* v_scales(int64_t) const { return nullptr; }
 };
@@ -64,11 +95,12 @@ void varlen_attention(const void* raw, const Step& step, const Lane& lane) {
   Tile tile = take_tile(scratch, max, dim);
   float* packed = scratch.take<float>(block_floats);
   float* tail = scratch.take<float>(block_floats);
-  Units units(step, shape);
+  Units units(step, shape, SplitRule{});
+  NoAhead no_ahead;
   const int64_t total = units.total();
   for (int64_t begin, end; lane.claim(total, 1, &begin, &end);)
     for (int64_t u = begin; u < end; ++u) {
-      const Unit unit = units.at(u);
+      const Unit unit = units.at(u, end);
       const int64_t first = step.query_start[unit.seq], length = step.query_start[unit.seq + 1] - first;
       const int64_t head0 = unit.kv_head * group + unit.part * shape.heads_per_part;
       const int64_t heads = smaller(shape.heads_per_part, (unit.kv_head + 1) * group - head0);
@@ -85,7 +117,7 @@ void varlen_attention(const void* raw, const Step& step, const Lane& lane) {
       }
       RowsKV kv{a.k + first * a.ldk + unit.kv_head * dim, a.ldk, a.v + first * a.ldv + unit.kv_head * dim, a.ldv, length, dim,
                 packed, tail};
-      attend(tile, [&](int64_t segment) { attend_segment<V>(tile, kv, rule, segment); });
+      attend(tile, [&](int64_t segment) { attend_segment<V>(tile, kv, rule, segment, no_ahead); });
       for (int64_t r = 0; r < tile.num_rows; ++r) {
         const int64_t token = unit.first_token + r / heads, head = head0 + r % heads;
         const float* out = tile.out + r * dim;

@@ -53,7 +53,8 @@ inline constexpr Field kCopyBlocksFields[] = {
     OCTAVO_FIELD(CopyBlocksArgs, page_bytes, i64),
 };
 
-// paged_attention_<kv dtype>: y [T, heads * head_dim]; the arithmetic is in platforms/ops.py.
+// paged_attention_<kv dtype>: y [T, heads * head_dim]; the arithmetic is in platforms/ops.py. `partials` is memory of the op
+// alone in which a sequence's segments are kept when several threads share it (0 bytes: none is shared); `counters` one zero per (sequence, query head), and zero again when the op is done.
 struct PagedAttentionArgs {
   const float* q;
   int64_t ldq;
@@ -68,6 +69,9 @@ struct PagedAttentionArgs {
   int64_t window;      // visible tokens, 0 = all
   const float* sinks;  // [heads] or null
   const float* alibi;  // [heads] slopes or null
+  float* partials;
+  int64_t partials_bytes;
+  std::atomic<int32_t>* counters;
   float scale;
   float softcap;       // 0 = off
   int32_t group;
@@ -80,9 +84,10 @@ inline constexpr Field kPagedAttentionFields[] = {
     OCTAVO_FIELD(PagedAttentionArgs, head_dim, i64),     OCTAVO_FIELD(PagedAttentionArgs, block_tokens, i64),
     OCTAVO_FIELD(PagedAttentionArgs, page_bytes, i64),   OCTAVO_FIELD(PagedAttentionArgs, layer_offset, i64),
     OCTAVO_FIELD(PagedAttentionArgs, window, i64),       OCTAVO_FIELD(PagedAttentionArgs, sinks, pointer),
-    OCTAVO_FIELD(PagedAttentionArgs, alibi, pointer),    OCTAVO_FIELD(PagedAttentionArgs, scale, f32),
-    OCTAVO_FIELD(PagedAttentionArgs, softcap, f32),      OCTAVO_FIELD(PagedAttentionArgs, group, i32),
-    OCTAVO_FIELD(PagedAttentionArgs, kv_type, i32),
+    OCTAVO_FIELD(PagedAttentionArgs, alibi, pointer),    OCTAVO_FIELD(PagedAttentionArgs, partials, pointer),
+    OCTAVO_FIELD(PagedAttentionArgs, partials_bytes, i64), OCTAVO_FIELD(PagedAttentionArgs, counters, pointer),
+    OCTAVO_FIELD(PagedAttentionArgs, scale, f32),        OCTAVO_FIELD(PagedAttentionArgs, softcap, f32),
+    OCTAVO_FIELD(PagedAttentionArgs, group, i32),        OCTAVO_FIELD(PagedAttentionArgs, kv_type, i32),
 };
 
 // varlen_attention: bidirectional inside each packed sequence; float32 keys and values.

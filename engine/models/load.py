@@ -97,11 +97,9 @@ class _Loader:
         self.cut = cut if cut and not has_prefix and f"{stem.removeprefix(cut)}.weight" in checkpoint else ""
 
     def load(self) -> DecoderWeights:
-        """Token table, layers in order, final norm, head; a tied head first, since taking it in searches the table for damage."""
+        """Token table, layers in order, final norm, head."""
         spec = self.spec
-        table = self.raw("tokens", (spec.vocab, spec.hidden))
-        head = self.take([table], role="head") if spec.is_tied else None
-        tokens = self.weights.embedding(table)
+        tokens = self.weights.embedding(self.raw("tokens", (spec.vocab, spec.hidden)))
         positions = None
         if spec.num_learned_positions:
             positions = self.weights.embedding(self.raw("positions", (spec.num_learned_positions, spec.hidden)))
@@ -111,10 +109,11 @@ class _Loader:
             blocks.append(self.block(layer))
             self.give_back()
         final_norm = self.norm("final_norm", 0, spec.hidden)
-        if head is None:
-            head = self.linear("head", 0, spec.vocab, spec.hidden, has_bias=spec.has_head_bias)
-        else:
+        if spec.is_tied:
             self.claim_unused("head")
+            head = self.take([self.raw("tokens", (spec.vocab, spec.hidden))], role="head")
+        else:
+            head = self.linear("head", 0, spec.vocab, spec.hidden, has_bias=spec.has_head_bias)
         self.give_back()
         return DecoderWeights(tokens, positions, tuple(blocks), final_norm, head)
 

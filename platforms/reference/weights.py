@@ -51,9 +51,6 @@ class ReferenceWeights:
     def save(self) -> None:
         """Nothing to keep: weights are not packed."""
 
-    def settle(self) -> None:
-        """Nothing to do."""
-
     def linear(
         self,
         parts: list[RawTensor],

@@ -65,7 +65,7 @@ class EagerOps:
         logits = len(batch.logits_rows) if batch is not None else 0
         seqs = batch.num_seqs if batch is not None else 0
         capacity = Capacity(max(tokens, 1), max(seqs, 1), max(logits, 1), self._rope.max_positions, 1)
-        recorder = Recorder(self.native, capacity, self.spec, self._rope)
+        recorder = Recorder(self.native, capacity, self.spec, self._rope, self.team.num_threads)
         held: list[F32] = []
 
         def symbol(value: Any) -> Any:

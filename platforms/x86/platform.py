@@ -65,9 +65,7 @@ class X86Platform:
     def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> X86Weights:
         packed = None
         if cache is not None:
-            packed = PackedCache(
-                cache.folder, cache.origin, cache.identity, cache.min_bytes, self.native.module.FileMap
-            )
+            packed = PackedCache(cache.folder, cache.origin, cache.identity, cache.min_bytes)
         return X86Weights(self.native, self.team, packed, self.selftest.prove_format, is_dry)
 
     def page_bytes(self, spec: KVSpec) -> int:
@@ -106,7 +104,7 @@ class X86Platform:
         if self._last is not None and self._last[0] is model and self._last[1:3] == (spec, bare):
             return self._last[3]
         rope = RopeTables(self.native, capacity.max_len)
-        recorder = Recorder(self.native, capacity, spec, rope)
+        recorder = Recorder(self.native, capacity, spec, rope, self.num_threads)
         output = model.forward(cast(Ops, recorder), cast(Batch, None))
         self.selftest.prove({*recorder.ops(), "sample"})
         made = recorder.finish(cast(Symbol, output)), rope

@@ -16,6 +16,7 @@ from octavo.engine.errors import PlatformError
 from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Activation, KVSpec, Rope, Rows
 from octavo.platforms.x86.native import Native
+from octavo.platforms.x86.partials import partials_bytes
 from octavo.platforms.x86.plan import Buffer, place
 from octavo.platforms.x86.symbols import Instruction, Prepared, Recorded, Ref, Symbol, kv_head_bytes, page_bytes
 from octavo.platforms.x86.tables import RopeTables
@@ -34,11 +35,20 @@ POOL_MODES = {"cls": 0, "last": 1, "mean": 2}
 
 
 class Recorder:
-    """One recording. `max_rows` bounds each row kind; eager use gives inputs by address."""
+    """One recording. `max_rows` bounds each row kind; eager use gives inputs by address. `num_threads` will run it."""
 
-    def __init__(self, native: Native, capacity: Capacity, spec: KVSpec | None, rope_tables: RopeTables) -> None:
+    def __init__(
+        self,
+        native: Native,
+        capacity: Capacity,
+        spec: KVSpec | None,
+        rope_tables: RopeTables,
+        num_threads: int = 1,
+    ) -> None:
         self.native = native
         self.spec = spec
+        self.capacity = capacity
+        self.num_threads = num_threads
         self.max_rows: dict[Rows, int] = {
             "tokens": capacity.max_tokens,
             "logits": capacity.max_logits,
@@ -47,12 +57,12 @@ class Recorder:
         self.rope_tables = rope_tables
         self.segments: list[tuple[str, int]] = []
         self.head_at = -1
-        self._row_bytes: list[int] = []
-        self._rows: list[Rows] = []
+        self._bytes: list[int] = []
         self._external: dict[int, int] = {}
         self._list: list[Instruction] = []
         self._prepared: dict[tuple[int, int, int, str], Prepared] = {}
         self._held: list[Any] = []
+        self._counters: dict[int, Any] = {}
 
     # -- tokens ------------------------------------------------------------------------------------------------------
     def embedding(self, table: X86Embedding, *, ids: str = "token_ids", scale: float = 1.0) -> Symbol:
@@ -158,9 +168,11 @@ class Recorder:
         spec = self._kv()
         y = self._new(heads * spec.head_dim, "tokens")
         group, _ = spec.place(layer)
+        window = spec.groups[group].window
+        shared, shared_fields = self._shared_segments(heads, window)
         self._emit(
-            f"paged_attention_{spec.dtype}", "tokens", reads=(q,), writes=(y,),
-            q=self._at(q), ldq=q.stride, heads=heads, window=spec.groups[group].window,
+            f"paged_attention_{spec.dtype}", "tokens", reads=(q,), writes=(y, *shared),
+            q=self._at(q), ldq=q.stride, heads=heads, window=window, **shared_fields,
             sinks=self._vector(sinks), alibi=self._vector(alibi), scale=scale, softcap=softcap,
             **self._page(layer), **self._out(y),
         )  # fmt: skip
@@ -276,8 +288,7 @@ class Recorder:
                     continue
                 life = lives.get(index)
                 if life is None:
-                    size = self._row_bytes[index] * self.max_rows[self._rows[index]]
-                    lives[index] = Buffer(size, i, i)
+                    lives[index] = Buffer(self._bytes[index], i, i)
                 else:
                     life.last = i
         if output is not None and output.buffer in lives:
@@ -301,9 +312,8 @@ class Recorder:
         lines = -(-width * element_bytes // 64)
         lines += lines > 8 and lines % 2 == 0  # rows a power of two apart would share one set of the cache
         stride = lines * 64 // element_bytes
-        self._row_bytes.append(stride * element_bytes)
-        self._rows.append(rows)
-        return Symbol(len(self._row_bytes) - 1, width, stride, rows)
+        self._bytes.append(stride * element_bytes * self.max_rows[rows])
+        return Symbol(len(self._bytes) - 1, width, stride, rows)
 
     def _prepare(self, x: Symbol, form: str) -> Prepared:
         if not form:
@@ -339,6 +349,24 @@ class Recorder:
             heads=heads, eps=eps, rows=self._rows_field(x.rows), **self._out(y),
         )  # fmt: skip
         return y
+
+    def _shared_segments(self, heads: int, window: int) -> tuple[tuple[Symbol, ...], dict[str, Any]]:
+        """Memory of one op for sequences that several threads share, and counters that all ops have in common."""
+        spec = self._kv()
+        size = partials_bytes(
+            self.capacity, heads=heads, kv_heads=spec.num_kv_heads, head_dim=spec.head_dim, window=window,
+            num_threads=self.num_threads,
+        )  # fmt: skip
+        if not size:
+            return (), {"partials": 0, "partials_bytes": 0, "counters": 0}
+        self._bytes.append(size)
+        partials = Symbol(len(self._bytes) - 1, 0, 0, "tokens")
+        num_counters = self.capacity.max_seqs * heads
+        if num_counters not in self._counters:
+            self._counters[num_counters] = self.native.module.Arena(4 * num_counters)  # zeroed
+            self._held.append(self._counters[num_counters])
+        counters = self._counters[num_counters].address
+        return (partials,), {"partials": Ref(partials.buffer), "partials_bytes": size, "counters": counters}
 
     def _page(self, layer: int) -> dict[str, int]:
         spec = self._kv()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from tests.faults.fault import Fault
 
-SEGMENT, PAGED, VARLEN, PAIRS, APPEND = (
-    f"csrc_avx/attention/{name}.inl.h" for name in ("segment", "paged_rows", "varlen_attention", "pairs", "kv_append")
+SEGMENT, PAGED, VARLEN, PAIRS, APPEND, ROWS, SOFTMAX, SHARED, DOT = (
+    f"csrc_avx/attention/{name}.inl.h"
+    for name in (
+        *("segment", "paged_rows", "varlen_attention", "pairs", "kv_append", "rows", "softmax", "paged_units"),
+        "dot32",
+    )
 )
 COPY = "csrc_avx/attention/copy_blocks__scalar.cpp"
 TESTS = "tests/kernels/test_paged_attention.py::"
@@ -14,10 +18,19 @@ LENGTHS, HEADS = TESTS + "test_lengths_around_blocks_and_segments", TESTS + "tes
 OPTIONS = TESTS + "test_softcap_sinks_and_alibi"
 WINDOW = TESTS + "test_a_window_hides_what_lies_before_it"
 
+SHARE = "tests/kernels/test_shared_segments.py::test_threads_that_share_a_sequence_change_nothing"
+SUM = """\
+  for (int i = 0; i < W::kLanes / V::kLanes; ++i) {
+    auto& lane = sum.part[i % (16 / V::kLanes)];
+    lane = V::add(lane, e.part[i]);
+  }
+"""
+SCALE = "  if constexpr (KV::kIsScaled) e = W::mul(e, W::load(kv.v_scales(at / kBlock) + at % kBlock));\n"
+
 FAULTS = [
     Fault(
         "softmax_segment_256",
-        SEGMENT,
+        ROWS,
         "kSegment = 512;",
         "kSegment = 256;",
         LENGTHS,
@@ -35,7 +48,7 @@ FAULTS = [
     ),
     Fault(
         "attention_weights_truncated",
-        SEGMENT,
+        SOFTMAX,
         "V::iadd(u, V::iadd(odd, V::ibroadcast(0x7FFF)))",
         "u",
         HEADS,
@@ -45,8 +58,8 @@ FAULTS = [
     Fault(
         "values_beyond_the_length_read",
         PAGED,
-        "if (valid >= kBlock) return {tile, stride};",
-        "return {tile, stride};",
+        "if (valid >= kBlock) return {tile, stride, ahead};",
+        "return {tile, stride, ahead};",
         LENGTHS,
         "f32__avx2 and 32",
         is_quick=True,
@@ -85,7 +98,7 @@ FAULTS = [
     ),
     Fault(
         "softcap_without_division",
-        SEGMENT,
+        SOFTMAX,
         "vec::tanh<V>(V::div(x, cap))",
         "vec::tanh<V>(V::mul(x, V::div(V::broadcast(1.0f), cap)))",
         OPTIONS,
@@ -93,7 +106,7 @@ FAULTS = [
     ),
     Fault(
         "int8_key_scale_left_out",
-        SEGMENT,
+        SOFTMAX,
         "x = V::mul(x, V::load(kv.k_scales(block) + i));",
         "",
         HEADS,
@@ -101,9 +114,9 @@ FAULTS = [
     ),
     Fault(
         "int8_value_scale_before_the_sum",
-        SEGMENT,
-        "lane = V::add(lane, e);\n      if constexpr (KV::kIsScaled) e = V::mul(e, V::load(kv.v_scales(block) + i));",
-        "if constexpr (KV::kIsScaled) e = V::mul(e, V::load(kv.v_scales(block) + i));\n      lane = V::add(lane, e);",
+        SOFTMAX,
+        SUM + SCALE,
+        SCALE + SUM,
         HEADS,
         "int8__avx2 and 32",
     ),
@@ -124,10 +137,43 @@ FAULTS = [
     ),
     Fault(
         "varlen_alibi_one_sided",
-        SEGMENT,
+        SOFTMAX,
         "if (rule.is_two_sided) distance = V::neg(V::abs(distance));",
         "",
         "tests/kernels/test_varlen_attention.py::test_alibi_counts_the_distance_both_ways",
+    ),
+    Fault(
+        "shared_maximum_of_the_first_row",
+        SHARED,
+        "row.segment_max = kept[rows * dim + 2 * r];",
+        "row.segment_max = kept[rows * dim];",
+        SHARE,
+        "bf16__avx2 and plain",
+        is_quick=True,
+    ),
+    Fault(
+        "shared_counter_left_as_it_is",
+        SHARED,
+        "num_done.store(0, std::memory_order_relaxed);",
+        "",
+        SHARE,
+        "bf16__avx2 and plain",
+    ),
+    Fault(
+        "shared_from_the_first_segment_despite_a_window",
+        "csrc_avx/attention/units.inl.h",
+        "unit.first_segment = first_visible(seq_) / kSegment;",
+        "unit.first_segment = 0;",
+        "tests/kernels/test_shared_segments.py::test_a_window_over_several_segments_is_shared_alike",
+        "bf16__avx2",
+    ),
+    Fault(
+        "row_left_out_between_two_tiles",
+        DOT,
+        "r += kTile) dot32_tile",
+        "r += kTile + 1) dot32_tile",
+        HEADS,
+        "bf16__avx2 and 64",
     ),
     Fault("kv_int8_scale_by_128", APPEND, "amax / 127.0f", "amax / 128.0f", STORED, "int8__avx2 and 32", is_quick=True),
     Fault(
