@@ -6,17 +6,18 @@ Three runs on one machine: the prompt alone, with streams and no limit (mixed.fr
 The limit is --itl-ms, or half again as much as the streams' median time between tokens while they decode alone, taken in the
 same run just before the prompt comes. Rows have a value per stream:
 
-mixed.RUN.alone      median time between a stream's tokens before the prompt comes; ms
+mixed.RUN.alone      median time between a stream's tokens before the prompt comes; ms. .alone_p99: the noise of the machine
 mixed.RUN.p50, .p99  the same while the prompt is computed
 mixed.RUN.ratio      p99 while the prompt is computed over the stream's own median before it, in the same run (<= 1.5 wanted)
-mixed.RUN.own_ratio  the same over the stream's median after the prompt: by then it is as long as it was at worst, and what its
-                     own growth costs is taken out
+mixed.RUN.own_ratio  the same with every gap over what the stream takes by itself at that length (between its medians before and
+                     after the prompt), so that its own growth is taken out
 mixed.RUN.prefill    seconds from the prompt's arrival to its first token; mixed.prefill: the same with no streams
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from typing import Any
 
 from benchmarks.common import MODEL, OtherLoad, Samples, parser, report, row
 from benchmarks.processes import model_file
+from benchmarks.realtime import first_in_line
 
 from octavo.engine.build import build_core
 from octavo.engine.config import EngineConfig
@@ -33,6 +35,8 @@ from octavo.engine.messages import AddRequest
 from octavo.engine.sampling_params import SamplingParams
 
 WANTED = 1.5
+#: at real-time priority: seconds of work between rests, and of a rest; the kernel halts whoever takes more than 95 %
+WORK_S, REST_S = 0.3, 0.03
 
 
 @dataclass
@@ -47,10 +51,12 @@ class Run:
 
 
 class Load:
-    """Requests to one engine, and when their tokens came."""
+    """Requests to one engine, and when their tokens came. `rests`: now and then, uncounted."""
 
-    def __init__(self, core: EngineCore) -> None:
+    def __init__(self, core: EngineCore, *, rests: bool = False) -> None:
         self.core = core
+        self._rested = time.perf_counter() if rests else float("inf")
+        self._is_cold = False
         self._rng = random.Random(1)
         self._last: dict[str, float] = {}
 
@@ -61,14 +67,22 @@ class Load:
 
     def step(self, gaps: dict[str, list[float]]) -> set[str]:
         """One step; who got a token. RuntimeError for an answer with an error."""
+        start = time.perf_counter()
         outputs = self.core.step()
         now = time.perf_counter()
+        # A short gap after a rest shows the caches that others have used meanwhile; of a long one that is nothing.
+        is_cold, self._is_cold = self._is_cold and now - start < WORK_S / 3, False
         for output in outputs:
             if output.error:
                 raise RuntimeError(output.error)
-            if output.request_id in self._last:
+            if output.request_id in self._last and not is_cold:
                 gaps.setdefault(output.request_id, []).append((now - self._last[output.request_id]) * 1e3)
             self._last[output.request_id] = now
+        if now - self._rested > WORK_S:
+            time.sleep(REST_S)
+            self._rested = time.perf_counter()
+            self._last = {name: at + self._rested - now for name, at in self._last.items()}
+            self._is_cold = True
         return {output.request_id for output in outputs}
 
 
@@ -84,7 +98,7 @@ def prompt_alone(core: EngineCore, num_prompt: int) -> float:
 
 def run(core: EngineCore, args: argparse.Namespace) -> Run:
     """Streams alone, with the prompt, alone again. An engine with a limit gets the one that is wanted."""
-    load, made = Load(core), Run()
+    load, made = Load(core, rests=args.realtime > 0), Run()
     streams = {f"s{i}" for i in range(args.streams)}
     for name in streams:
         load.add(name, args.context, core.info.max_model_len - args.context)
@@ -115,6 +129,13 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[max(0, -(-int(share * 1e6) * len(ordered) // 10**6) - 1)]
 
 
+def own_ratios(made: Run, stream: str) -> list[float]:
+    """Each gap while the prompt was computed over the stream's own pace at that length."""
+    before, after = quantile(made.before[stream], 0.5), quantile(made.after[stream], 0.5)
+    gaps = made.during[stream]
+    return [gap / (before + (after - before) * (i + 1) / len(gaps)) for i, gap in enumerate(gaps)]
+
+
 def rows(name: str, made: Run, args: argparse.Namespace, **more: Any) -> Iterator[dict[str, Any]]:
     """What a run showed."""
     more |= {"threads": args.threads, "model": args.model, "streams": args.streams, "prompt": args.prompt}
@@ -128,11 +149,12 @@ def rows(name: str, made: Run, args: argparse.Namespace, **more: Any) -> Iterato
         return Samples(values, [made.other_load] * len(values))
 
     yield row(f"mixed.{name}.alone", "ms", samples(list(medians["before"].values())), **more)
+    yield row(f"mixed.{name}.alone_p99", "ms", samples([quantile(v, 0.99) for v in made.before.values()]), **more)
     yield row(f"mixed.{name}.alone_after", "ms", samples(list(medians["after"].values())), **more)
     yield row(f"mixed.{name}.p50", "ms", samples(list(medians["during"].values())), **more)
     yield row(f"mixed.{name}.p99", "ms", samples(list(late.values())), **more)
     yield row(f"mixed.{name}.ratio", "ratio", samples([late[s] / medians["before"][s] for s in late]), **more)
-    yield row(f"mixed.{name}.own_ratio", "ratio", samples([late[s] / medians["after"][s] for s in late]), **more)
+    yield row(f"mixed.{name}.own_ratio", "ratio", samples([quantile(own_ratios(made, s), 0.99) for s in late]), **more)
     steps = max(map(len, made.during.values()))
     rate = round(args.prompt / made.prefill_s, 1)
     yield row(f"mixed.{name}.prefill", "s", samples([made.prefill_s]), steps=steps, tokens_per_s=rate, **more)
@@ -155,11 +177,13 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All rows."""
     core = engine(args, None)
     yield row("mixed.prefill", "s", [prompt_alone(core, args.prompt)], threads=args.threads, prompt=args.prompt)
-    free = run(core, args)
+    with first_in_line(os.getpid(), args.realtime):
+        free = run(core, args)
     yield from rows("free", free, args)
     core.rest(is_last=True)
     core = engine(args, args.itl_ms or 1000.0)
-    paced = run(core, args)
+    with first_in_line(os.getpid(), args.realtime):
+        paced = run(core, args)
     found = core.stats()
     itl_ms = round(found["itl_target_seconds"] * 1e3, 2)
     yield from rows("paced", paced, args, itl_ms=itl_ms, late_steps=found["num_late_steps"])
@@ -175,6 +199,8 @@ def main() -> None:
     options.add_argument("--prompt", type=int, default=7500, help="tokens of the long prompt (default %(default)s)")
     options.add_argument("--max-model-len", type=int, help="context length (default: the model's)")
     options.add_argument("--steps", type=int, default=100, help="steps of the streams alone (default %(default)s)")
+    about = "seconds of every run at real-time priority, on a machine that others use (needs root)"
+    options.add_argument("--realtime", type=float, metavar="S", default=0.0, help=about)
     args = options.parse_args()
     report(results(args), args, "mixed")
 

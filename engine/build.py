@@ -40,7 +40,7 @@ from octavo.platforms.types import GroupKind, KVDtype, KVSpec
 
 log = logging.getLogger("octavo.engine")
 MAX_LOGITS_BYTES = 64 << 20
-PACKED_CACHE_MIN_BYTES = 256 << 20  # below, packing takes no longer than mapping
+PACKED_CACHE_MIN_BYTES = 32 << 20  # of packed weights; below, packing them takes some 10 ms
 KEEP_AFTER_S = 2.0  # packed weights go to disk that long after a load, not beside the first answer
 
 
@@ -194,19 +194,27 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
         prove(core)
         phases.mark("first_token")
     if config.packed_cache != "off":
-        core.keeper = Keeper(made.weights.save)
+        core.keeper = Keeper(made.weights.save, made.weights.settle)
     return core
 
 
 class Keeper:
-    """Writes packed weights to the cache once: some seconds after the load in a thread of its own, or when told to."""
+    """What packed weights need once and the first answer should not wait for: `settle`, then `save` to the cache.
 
-    def __init__(self, save: Callable[[], None], after_s: float = KEEP_AFTER_S) -> None:
+    Both come some seconds after the load in a thread of its own; the second also when told to.
+    """
+
+    def __init__(self, save: Callable[[], None], settle: Callable[[], None], after_s: float = KEEP_AFTER_S) -> None:
         self._save = save
+        self._settle = settle
         self._lock = threading.Lock()
-        self._timer = threading.Timer(after_s, self.keep)
+        self._timer = threading.Timer(after_s, self._later)
         self._timer.daemon = True
         self._timer.start()
+
+    def _later(self) -> None:
+        self._settle()
+        self.keep()
 
     def keep(self) -> None:
         """Returns when they are written, or cannot be; at once the second time."""

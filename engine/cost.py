@@ -26,8 +26,9 @@ _NUM_TERMS = len(TERMS)
 _NOISE = 0.1  # what a step's time says of its work, as a share
 _WANDER = 1e-4  # variance that a term gains per step, as a share of its square
 _LEAST = 1e-3  # no term falls below this share of where it began
-_SURENESS = 2.5  # mean deviations that a prediction is raised by where a limit must hold
-_MAX_MARGIN = 0.15
+_LATE = 0.01  # share of steps with chunks that may take longer than predictions that must hold
+_SURE_STEP = 0.02
+_MOST_SURE = 1.3  # more than this is no longer the work's doing, and shorter chunks would not help
 _STEADY = 64  # decode steps after which only every eighth teaches
 
 
@@ -70,6 +71,7 @@ class CostModel:
         self._is_scaled = doubt is not None
         self._terms: list[float] = self._unit.tolist()
         self._deviation = [0.5 if doubt is None else _NOISE] * 2  # mean, as a share, by kind
+        self._sure = 1.15  # times what is predicted, 99 of 100 steps with chunks take no longer
         self._num_seen = [0, 0]
         self._last_decode: tuple[Work, float] | None = None
         self._ratio_counts = [[0] * (len(RATIO_BOUNDS) + 1) for _ in KINDS]
@@ -118,9 +120,9 @@ class CostModel:
         self, work: Work, start: int, most: int, rows_each: int, within_s: float, *, is_sure: bool = True
     ) -> int:
         """How many tokens behind `start` fit into the step beside `work`: 0 to `most`, `rows_each` logits rows for each.
-        `is_sure` leaves room for how far predictions have been off; without it the middle of them counts."""
+        `is_sure` leaves room so that one in a hundred takes longer, by what predictions have been off; else the mean counts."""
         if is_sure:
-            within_s /= 1 + min(_MAX_MARGIN, _SURENESS * self._deviation[1])
+            within_s /= self._sure
 
         def fits(count: int) -> bool:
             kv, pairs = self._chunk(start, count)
@@ -165,6 +167,8 @@ class CostModel:
             if self._num_seen[0] <= _STEADY or self._num_seen[0] % 8 == 0:
                 self._correct(work, seconds, deviation)
             return
+        step = _SURE_STEP * (1 - _LATE if ratio > self._sure else -_LATE)
+        self._sure = min(max(self._sure + step, 1.0), _MOST_SURE)
         self._correct(work, seconds, deviation)
         # Chunks come in rows without a decode step between; what one takes must not be forgotten over them.
         if self._last_decode is not None and self._num_seen[1] % 4 == 0:

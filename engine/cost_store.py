@@ -32,6 +32,7 @@ MAX_MODELS = 32
 MIN_STEPS = 32  # steps between two writes, at least
 SAVE_S = 60.0  # seconds between two writes, at least
 _DOUBT_OWN, _DOUBT_OTHER = 0.1, 0.5
+_MOST_APART = 4.0
 _KV_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
 
 
@@ -130,7 +131,11 @@ class CostKeeper:
             return CostModel(own.terms, windows=windows, knee=knee, doubt=_DOUBT_OWN)
         if models:
             shares = list(models.values())[-1].shares
-            known = [term * share for term, share in zip(self._prior, shares, strict=True)]
+            middle = sorted(shares)[len(shares) // 2]  # a term that one model's steps hardly show may be far off for another
+            known = [
+                term * min(max(share, middle / _MOST_APART), middle * _MOST_APART)
+                for term, share in zip(self._prior, shares, strict=True)
+            ]
             return CostModel(known, windows=windows, knee=knee, doubt=_DOUBT_OTHER)
         return CostModel(self._prior, windows=windows, knee=knee)
 

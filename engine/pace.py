@@ -2,7 +2,7 @@
 
 A step with running streams may take `itl_s` seconds. Chunks of prompts get what the streams leave of that, in order; when a
 chunk was cut, nobody behind it starts. Promises, each a test in tests/engine/test_pace.py:
-  1. the first prompt advances in every step: by what fits, by as many tokens as a third of the streams' own time holds,
+  1. the first prompt advances in every step: by what fits, by as many tokens as a quarter of the streams' own time holds,
      and by one token at the least
   2. a step without running streams is not limited
   3. a prompt's last token is never held back
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-SHARE = 1 / 3  # of the streams' own time that a step may always add for prompts
+SHARE = 1 / 4  # of the streams' own time that a step may always add for prompts
 
 
 class StepCost(Protocol):

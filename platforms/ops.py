@@ -52,6 +52,10 @@ class Weights(Protocol):
         """Keeps on disk what had to be packed, where a cache was given; slow, so called off the start path."""
         ...
 
+    def settle(self) -> None:
+        """Does what makes later steps faster and would hold up the first; called once, while steps may run."""
+        ...
+
 
 class Ops(Protocol):
     """About thirty ops in six groups; the ones served today are here, each later one enters with its reference first."""

@@ -21,10 +21,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.common import OtherLoad, Samples, parser, read_bandwidth, report, row
+from benchmarks.sampling import KINDS, logits_of, rows_of
 
 from octavo.platforms.rope import frequencies
 from octavo.platforms.selftest.values import FORMATS, LINEAR_FORMATS, batch, one_layer, tensor, tensors, values
-from octavo.platforms.types import Batch, KVSpec, RawTensor, Rope, SampleBatch
+from octavo.platforms.types import Batch, KVSpec, RawTensor, Rope
 from octavo.platforms.x86.eager import EagerOps
 from octavo.platforms.x86.native import Native, load
 from octavo.platforms.x86.recorder import kv_head_bytes
@@ -124,12 +125,12 @@ class TimedWeights(X86Weights):
 
 
 def sampling(cell: TimedCell) -> Iterator[tuple[str, Timing]]:
-    """Drawing tokens: greedy, from everything, and through the filters that sort."""
+    """Drawing tokens; benchmarks/sampling.py has more kinds of rows and larger vocabularies."""
     sampler = NativeSampler(cell.native, cell.team)
     for rows in (1, 16):
-        logits = values("logits", rows, VOCAB) * np.float32(4)
-        for name, more in (("greedy", {"temperature": 0.0}), ("plain", {}), ("top_p", {"top_p": 0.9, "top_k": 50})):
-            given = sample_rows(rows, **more)
+        logits = logits_of(rows, VOCAB)
+        for name, more in KINDS.items():
+            given = rows_of(rows, VOCAB, **more)
             samples, load = Samples(), OtherLoad()
             sampler.sample(logits, given)
             for _ in range(cell.repeats):
@@ -138,34 +139,6 @@ def sampling(cell: TimedCell) -> Iterator[tuple[str, Timing]]:
                 samples.values.append(time.perf_counter() - start)
             samples.other = [load.share()] * cell.repeats
             yield f"{name}.{rows}x{VOCAB}", Timing(cell.native.table["sample"].many, samples, logits.nbytes, 0)
-
-
-def sample_rows(rows: int, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> SampleBatch:
-    """Rows of one kind without penalties, biases or masks."""
-
-    def column(dtype: Any, value: float) -> Any:
-        return np.full(rows, value, dtype)
-
-    floats = {"temperature": temperature, "top_p": top_p, "min_p": 0, "typical_p": 1, "presence": 0, "frequency": 0}
-    starts, ids = np.zeros(rows + 1, np.int32), np.zeros(0, np.int32)
-    return SampleBatch(
-        **{name: column(np.float32, value) for name, value in floats.items()},
-        top_k=column(np.int32, top_k),
-        repetition=column(np.float32, 1),
-        seed=np.arange(rows, dtype=np.uint64),
-        choice=column(np.uint32, 0),
-        position=column(np.int64, 7),
-        num_logprobs=column(np.int32, -1),
-        count_start=starts,
-        count_ids=ids,
-        count_output=ids,
-        bias_start=starts,
-        bias_ids=ids,
-        bias_values=np.zeros(0, np.float32),
-        banned_start=starts,
-        banned_ids=ids,
-        mask_row=column(np.int32, -1),
-    )
 
 
 Job = tuple[str, Callable[[TimedOps], Any], "KVSpec | None", "Batch | None"]

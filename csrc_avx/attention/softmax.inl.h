@@ -163,7 +163,8 @@ inline float largest(const float* x, int64_t count) {
 // kLanes of W positions from `at` on: exponentials added to the sum by position mod 16, weights left in place.
 template <class V, class W, class KV>
 inline void weigh_some(const KV& kv, int64_t at, typename W::F scale, typename W::F m, float* s, vec::Lanes16<V>& sum) {
-  auto e = vec::exp<W, true>(W::sub(W::mul(W::load(s), scale), m));
+  const auto x = W::sub(W::mul(W::load(s), scale), m);
+  auto e = W::select(W::eq(x, x), vec::exp_below<W>(x), x);  // a NaN stays one
   for (int i = 0; i < W::kLanes / V::kLanes; ++i) {
     auto& lane = sum.part[i % (16 / V::kLanes)];
     lane = V::add(lane, e.part[i]);

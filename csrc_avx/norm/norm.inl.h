@@ -52,7 +52,7 @@ template <class One>
 void norm_rows(const void* raw, const Step& step, const Lane& lane, One one) {
   const auto& a = *static_cast<const NormArgs*>(raw);
   const int64_t units = num_rows(a.rows, step) * a.heads;
-  const int64_t chunk = a.width >= 1024 ? 1 : 1024 / a.width;  // about 4 KiB of input
+  const int64_t chunk = lane.worthwhile(units, a.width);
   for (int64_t begin, end; lane.claim(units, chunk, &begin, &end);)
     for (int64_t u = begin; u < end; ++u) {
       const int64_t row = u / a.heads, offset = u % a.heads * a.width;

@@ -32,7 +32,8 @@ void rope(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const RopeArgs*>(raw);
   const int64_t half = a.rotary_dim / 2, rest = a.head_dim - a.rotary_dim;
   const int64_t whole = half / V::kLanes * V::kLanes;
-  for (int64_t begin, end; lane.claim(step.num_tokens, 2, &begin, &end);)
+  const int64_t chunk = lane.worthwhile(step.num_tokens, a.heads * a.head_dim);
+  for (int64_t begin, end; lane.claim(step.num_tokens, chunk, &begin, &end);)
     for (int64_t t = begin; t < end; ++t) {
       const float* c = a.table + step.positions[t] * a.rotary_dim;
       const float* s = c + half;

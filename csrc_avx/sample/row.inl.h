@@ -1,152 +1,245 @@
-// One row of logits on its way to a token: values in a padded copy, where -inf is what may not be drawn, and the greatest
-// value of every 64.
-//
-// Maxima are bounds: after a filter a block may hold less than its maximum says, never more; the greatest of all is exact
-// while the best token stays, which only typical-p may drop.
+// One row from logits to token: look, weigh, finish. The first two work on parts of a row, so that several threads can share it;
+// the last brings the parts together. Parts meet in exact sums, maxima and lists, so no cut shows in the result.
 #pragma once
-#include <cstdint>
-
-#include "contract/sample.h"
-#include "vec/math.inl.h"
-#include "vec/native.h"
+#include "sample/draw.inl.h"
+#include "sample/filters.inl.h"
+#include "sample/report.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
-using V = vec::Native;
-constexpr int64_t kBlock = 64;  // tokens; a multiple of four vectors' lanes
-constexpr float kLargest = 0x1.fffffep+127f;
-constexpr float kInf = __builtin_inff();
-static_assert(kBlock % (4 * V::kLanes) == 0 || V::kLanes == 1);
+constexpr int kMaxParts = 64;
 
-struct Entry {
-  uint64_t key;
+// What the row's first filter needs of the whole vocabulary; `best` is greedy, `draw` has no filter.
+enum class Way { best, draw, top_k, typical, top_p, min_p };
+
+inline Way way_of(const SampleArgs& a, int64_t r) {
+  if (!(a.temperature[r] > 0.0f)) return Way::best;
+  if (a.top_k[r] > 0 && a.top_k[r] < a.vocab) return Way::top_k;
+  if (a.typical_p[r] < 1.0f) return Way::typical;
+  if (a.top_p[r] < 1.0f) return Way::top_p;
+  return a.min_p[r] > 0.0f ? Way::min_p : Way::draw;
+}
+
+// What was found in one part of a row.
+struct Part {
+  Best best;          // before tempering
+  Best drawn;         // by value and noise
+  float report_top;   // of the values whose log-probabilities are asked for
+  float floor;        // values above it are listed
   uint64_t mass;
+  int64_t listed, reported;  // lengths of the part's lists
 };
+
+// A row's memory: lists with room for every id, where each part lists at its own ids; sums of segments; parts.
+struct Slot {
+  List list, best;
+  float* sums;
+  Part* parts;
+
+  Slot(const SampleArgs& a, int64_t index) {
+    const int64_t room = sample_room(a.vocab);
+    float* at = reinterpret_cast<float*>(static_cast<uint8_t*>(a.work) + index * a.work_bytes);
+    list = {at, reinterpret_cast<int32_t*>(at + room), at + 2 * room, 0};
+    best = {at + 3 * room, reinterpret_cast<int32_t*>(at + 4 * room), nullptr, 0};
+    sums = at + 5 * room;
+    parts = reinterpret_cast<Part*>(at + 6 * room);
+  }
+};
+static_assert(kMaxParts * sizeof(Part) <= kSamplePartBytes, "parts lie at the end of a row's memory");
 
 struct Row {
   const SampleArgs& a;
   int64_t r;
-  const float* raw;  // the logits as given
-  float* x;          // values, [padded]
-  float* exps;       // [padded]
-  float* maxima;     // [padded / kBlock]
-  Entry* entries;    // [padded]
-  Entry* spare;      // [padded]
+  Slot slot;
+  int64_t num_parts;
+  float* buffer;  // of the thread, kVocabSegment values
+  Way way;
+  Source source, reported;
 
-  int64_t num_blocks() const { return (a.vocab + kBlock - 1) / kBlock; }
+  Row(const SampleArgs& args, int64_t row, int64_t slot_index, int64_t parts, float* segment)
+      : a(args),
+        r(row),
+        slot(args, slot_index),
+        num_parts(parts),
+        buffer(segment),
+        way(way_of(args, row)),
+        source(edited_source(args, row)),
+        reported(args.raw_logprobs ? raw_source(args, row) : source) {}
+
+  int64_t num_segments() const { return (a.vocab + kVocabSegment - 1) / kVocabSegment; }
+  Range all() const { return {0, a.vocab}; }
+  Range range_of(int64_t part) const {
+    const int64_t begin = part * num_segments() / num_parts, end = (part + 1) * num_segments() / num_parts;
+    return {begin * kVocabSegment, smaller(end * kVocabSegment, a.vocab)};
+  }
+  bool is_listed() const { return way != Way::best && way != Way::draw; }
+  bool is_reported_early() const { return is_reported(a, r) && a.raw_logprobs; }
+
+  void look(int64_t index) const;
+  void weigh(int64_t index) const;
+  void finish();
+
+ private:
+  List listed() const;
+  float top() const;
+  void filter(List* list) const;
+  void filter_top_p_of_all(List* list) const;
+  void report_listed(List* list, int32_t token) const;
+  void report(int32_t token) const;
 };
 
-inline float flushed(float v) { return v + 0.0f; }  // DAZ and FTZ make it the contract's flush
-
-// Infinities, which penalties or a tiny temperature can make, become the largest float32 of their sign.
-inline float bounded(float v) { return v > kLargest ? kLargest : v < -kLargest ? -kLargest : v; }
-
-// Step 0: NaN and -inf do not exist, +inf becomes the largest float32.
-void clean(const Row& row) {
-  constexpr int L = V::kLanes;
-  const V::F none = V::broadcast(-kInf), most = V::broadcast(kLargest);
-  int64_t i = 0;
-  for (; i + L <= row.a.vocab; i += L) {
-    const V::F v = V::load(row.raw + i);
-    V::store(row.x + i, V::select(V::gt(v, none), V::add(V::min(v, most), V::zero()), none));
+// First pass: the best, the draw or the top-k of a part, and the best of what is reported.
+inline void Row::look(int64_t index) const {
+  const Range range = range_of(index);
+  Part& part = slot.parts[index];
+  part = {};
+  if (way == Way::top_k) {
+    List list = slot.list.from(range.begin);
+    list_best(source, range, a.top_k[r], buffer, &list);
+    part.listed = list.n;
+  } else if (way == Way::draw) {
+    Draw draw = draw_of(a, r);
+    draw_range(source, range, buffer, &draw);
+    part.drawn = draw.best;
+  } else {
+    part.best = best_of(source, range, buffer);
   }
-  for (; i < row.a.vocab; ++i) {
-    const float v = row.raw[i];
-    row.x[i] = v > -kInf ? flushed(v < kLargest ? v : kLargest) : -kInf;
-  }
-  for (; i < row.num_blocks() * kBlock; ++i) row.x[i] = -kInf;
+  if (!is_reported_early()) return;
+  List best = slot.best.from(range.begin);
+  list_best(reported, range, num_best(a, r), buffer, &best);
+  part.reported = best.n;
+  part.report_top = top_of(best);
 }
 
-// Steps 1 and 2: mask, bans, bias, penalties.
-void penalize(const Row& row) {
-  const SampleArgs& a = row.a;
-  const int64_t r = row.r;
-  if (a.mask_row[r] >= 0) {
-    const uint32_t* mask = a.masks + a.mask_row[r] * a.mask_words;
-    for (int64_t i = 0; i < a.vocab; ++i)
-      if (!((mask[i >> 5] >> (i & 31)) & 1u)) row.x[i] = -kInf;
-  }
-  for (int32_t j = a.banned_start[r]; j < a.banned_start[r + 1]; ++j) row.x[a.banned_ids[j]] = -kInf;
-  for (int32_t j = a.bias_start[r]; j < a.bias_start[r + 1]; ++j) {
-    float& v = row.x[a.bias_ids[j]];
-    if (v > -kInf) v = bounded(v + a.bias_values[j]);
-  }
-  const float repetition = a.repetition[r], presence = a.presence[r], frequency = a.frequency[r];
-  for (int32_t j = a.count_start[r]; j < a.count_start[r + 1]; ++j) {
-    float v = row.x[a.count_ids[j]];
-    if (!(v > -kInf)) continue;
-    if (repetition != 1.0f) v = v > 0.0f ? v / repetition : v * repetition;
-    if (a.count_output[j] > 0) {
-      if (presence != 0.0f) v = v - presence;
-      if (frequency != 0.0f) v = v - frequency * static_cast<float>(a.count_output[j]);
-    }
-    row.x[a.count_ids[j]] = bounded(v);
-  }
-}
-
-// Step 3.
-void divide(const Row& row, float temperature) {
-  const V::F t = V::broadcast(temperature), most = V::broadcast(kLargest), least = V::broadcast(-kLargest);
-  const V::F none = V::broadcast(-kInf);
-  for (int64_t i = 0; i < row.num_blocks() * kBlock; i += V::kLanes) {
-    const V::F v = V::load(row.x + i);
-    V::store(row.x + i, V::select(V::gt(v, none), V::max(V::min(V::div(v, t), most), least), none));
-  }
-}
-
-void find_maxima(const Row& row) {
-  constexpr int L = V::kLanes;
-  for (int64_t b = 0; b < row.num_blocks(); ++b) {
-    const float* x = row.x + b * kBlock;
-    V::F top = V::load(x);
-    for (int64_t i = L; i < kBlock; i += L) top = V::max(V::load(x + i), top);
-    float lanes[L];
-    V::store(lanes, top);
-    float best = lanes[0];
-    for (int i = 1; i < L; ++i) best = lanes[i] > best ? lanes[i] : best;
-    row.maxima[b] = best;
-  }
-}
-
-// The greatest value; -inf if none may be drawn.
-float top_of(const Row& row) {
+// The greatest value of the row, tempered.
+inline float Row::top() const {
   float top = -kInf;
-  for (int64_t b = 0; b < row.num_blocks(); ++b) top = row.maxima[b] > top ? row.maxima[b] : top;
-  return top;
+  for (int64_t p = 0; p < num_parts; ++p) top = slot.parts[p].best.value > top ? slot.parts[p].best.value : top;
+  return tempered<vec::F32x1>(top, source.temperature);
 }
 
-// The lowest id of the greatest value; -1 if none may be drawn.
-int32_t best_id(const Row& row) {
-  const float top = top_of(row);
-  if (!(top > -kInf)) return -1;
-  for (int64_t b = 0; b < row.num_blocks(); ++b) {
-    if (row.maxima[b] < top) continue;
-    for (int64_t i = b * kBlock; i < (b + 1) * kBlock; ++i)
-      if (row.x[i] == top) return static_cast<int32_t>(i);
+// Second pass, for what needs the top of the row: masses and candidates of filters, sums of log-probabilities.
+inline void Row::weigh(int64_t index) const {
+  const Range range = range_of(index);
+  Part& part = slot.parts[index];
+  const float above = top();
+  List list = slot.list.from(range.begin);
+  if (above > -kInf) {
+    if (way == Way::typical) {
+      list_above(source, range, -kInf, buffer, &list);
+    } else if (way == Way::top_p) {
+      part.floor = guess_floor(source, above, a.top_p[r]);
+      part.mass = weigh_range(source, range, above, part.floor, buffer, &list);
+    } else if (way == Way::min_p) {  // exp(y - top) >= min_p, with room for rounding
+      const float below = 0.01f - vec::log<vec::F32x1>(a.min_p[r]) + vec::F32x1::abs(above) * 0x1p-20f;
+      list_above(source, range, bound_below(above - below, source.temperature), buffer, &list);
+    }
+    if (way != Way::top_k) part.listed = list.n;
   }
-  return -1;
+  if (!is_reported_early()) return;
+  float top = -kInf;
+  for (int64_t p = 0; p < num_parts; ++p) top = slot.parts[p].report_top > top ? slot.parts[p].report_top : top;
+  if (top > -kInf) sum_segments(reported, range, top, buffer, slot.sums);
 }
 
-// The same over raw logits that need no work: +inf counts as the largest float32, NaN and -inf do not exist.
-int32_t greedy(const float* x, int64_t n) {
-  constexpr int L = V::kLanes;
-  V::F top = V::broadcast(-kInf);
-  int64_t i = 0;
-  for (; i + L <= n; i += L) {
-    const V::F v = V::load(x + i);
-    top = V::select(V::gt(v, top), v, top);
+// The lists of all parts, one after another.
+inline List joined(const List& whole, const Row& row, int64_t Part::*count) {
+  List list = whole;
+  for (int64_t p = 0; p < row.num_parts; ++p) {
+    const int64_t from = row.range_of(p).begin, n = row.slot.parts[p].*count;
+    std::memmove(list.y + list.n, whole.y + from, static_cast<size_t>(n) * 4);
+    std::memmove(list.id + list.n, whole.id + from, static_cast<size_t>(n) * 4);
+    list.n += n;
   }
-  float lanes[L];
-  V::store(lanes, top);
-  float best = -kInf;
-  for (float lane : lanes) best = lane > best ? lane : best;
-  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
-  if (!(best > -kInf)) return -1;
-  const float least = best < kLargest ? best : kLargest;
-  for (i = 0; i < n; ++i)
-    if (x[i] >= least) return static_cast<int32_t>(i);
-  return -1;
+  return list;
+}
+
+// Top-p over the whole vocabulary: its candidates suffice if the cut lies above their floor. The guessed floor hardly ever fails,
+// the second one only by rounding, at values whose differences float32 does not resolve.
+inline void Row::filter_top_p_of_all(List* list) const {
+  const float above = top();
+  uint64_t total = 0;
+  for (int64_t p = 0; p < num_parts; ++p) total += slot.parts[p].mass;
+  const uint64_t needed = needed_mass(total, a.top_p[r]);
+  const float floors[] = {slot.parts[0].floor, sure_floor(a, above, total - needed), -kInf};
+  for (int i = 0; i < 3; ++i) {
+    if (i > 0) {
+      list->n = 0;
+      list_above(source, all(), bound_below(floors[i], source.temperature), buffer, list);
+    }
+    if (weigh_list(*list, above) >= needed && filter_top_p(list, needed).key < descending_bits(floors[i])) return;
+  }
+}
+
+inline void Row::filter(List* list) const {
+  if (way == Way::top_k) filter_top_k(list, a.top_k[r]);
+  if (a.typical_p[r] < 1.0f && list->n) filter_typical(list, a.typical_p[r]);
+  if (way == Way::top_p) {
+    if (top() > -kInf) filter_top_p_of_all(list);
+  } else if (a.top_p[r] < 1.0f && list->n) {
+    filter_top_p(list, needed_mass(weigh_list(*list, top_of(*list)), a.top_p[r]));
+  }
+  if (a.min_p[r] > 0.0f && list->n) filter_min_p(list, a.min_p[r]);
+}
+
+inline void Row::report_listed(List* list, int32_t token) const {
+  const float top = top_of(*list);
+  sum_segments(*list, top, num_segments(), slot.sums);
+  const float log_sum = log_total(slot.sums, num_segments());
+  int64_t at = 0;
+  while (list->id[at] != token) ++at;
+  a.logprobs[r] = (list->y[at] - top) - log_sum;
+  a.ranks[r] = rank_among(*list, list->y[at], token);
+  if (list->n > num_best(a, r)) keep_best(list, num_best(a, r));
+  write_best(a, r, list, top, log_sum);
+}
+
+inline void Row::report(int32_t token) const {
+  List best = slot.best;
+  if (is_reported_early()) {
+    best = joined(slot.best, *this, &Part::reported);
+    if (best.n > num_best(a, r)) keep_best(&best, num_best(a, r));
+  } else {
+    list_best(reported, all(), num_best(a, r), buffer, &best);
+    sum_segments(reported, all(), top_of(best), buffer, slot.sums);
+  }
+  const float top = top_of(best), log_sum = log_total(slot.sums, num_segments());
+  const int64_t begin = token / kVocabSegment * kVocabSegment;
+  float own = 0.0f;
+  each_segment(reported, {begin, smaller(begin + kVocabSegment, a.vocab)}, buffer, [&](const float* x, int64_t start, int64_t) {
+    own = tempered<vec::F32x1>(cleaned<vec::F32x1>(x[token - start]), reported.temperature);
+  });
+  a.logprobs[r] = (own - top) - log_sum;
+  bool is_among_best = false;
+  for (int64_t i = 0; i < best.n; ++i) is_among_best |= best.id[i] == token;
+  a.ranks[r] = is_among_best ? rank_among(best, own, token) : rank_among(reported, all(), own, token, buffer);
+  write_best(a, r, &best, top, log_sum);
+}
+
+// Brings the parts together: the token, and its log-probability.
+inline void Row::finish() {
+  Best best;
+  List list = slot.list;
+  if (is_listed()) {
+    list = joined(slot.list, *this, &Part::listed);
+    filter(&list);
+    Draw draw = draw_of(a, r);
+    draw_listed(list, &draw);
+    best = draw.best;
+  } else {
+    for (int64_t p = 0; p < num_parts; ++p) {
+      const Best& found = way == Way::draw ? slot.parts[p].drawn : slot.parts[p].best;
+      if (found.value > best.value) best = found;
+    }
+  }
+  a.ids[r] = best.id;
+  report_nothing(a, r);
+  if (best.id < 0 || !is_reported(a, r)) return;
+  if (is_listed() && !a.raw_logprobs)
+    report_listed(&list, best.id);
+  else
+    report(best.id);
 }
 
 }  // namespace

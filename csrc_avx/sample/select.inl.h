@@ -1,66 +1,65 @@
-// Selection without sorting: which entries make up the beginning of the order, by count or by mass.
+// Selection without sorting: where the beginning of an order ends, by count or by mass.
 //
-// Entries carry a 64-bit key (smaller goes first; unique, because the token id is its low half) and an integer mass. The
-// shortest beginning whose mass reaches `needed` is found by radix from the top byte of the key: one histogram of masses
-// per byte, then only the bucket where the sum crosses is looked at again. Linear, no worst case, and exact whatever the
-// order of summation, since masses are integers.
+// Entries have a 32-bit key (smaller goes first; equal keys in the order of the entries, which is that of token ids) and an
+// integer mass. The shortest beginning whose mass reaches `needed` is found by histograms of masses over the range of the keys,
+// each over the bucket of the last one where the sum crossed, until a bucket is one key. Linear, no worst case, and exact
+// whatever the order of summation, since masses are integers.
 #pragma once
 #include <cstdint>
 
-#include "sample/row.inl.h"
-
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
+
+// Entries below `key` belong to the beginning, and of those equal to it the first ones, until their mass reaches `rest`.
+struct Cut {
+  uint32_t key;
+  uint64_t rest;
+};
 
 // Order of floats as unsigned integers, greatest float first; -0 counts as +0.
 inline uint32_t descending_bits(float x) {
   uint32_t u;
   const float y = x + 0.0f;
   __builtin_memcpy(&u, &y, 4);
-  u = (u & 0x80000000u) ? ~u : (u | 0x80000000u);
-  return ~u;
+  return (u & 0x80000000u) ? u : u ^ 0x7FFFFFFFu;
 }
 
-inline uint64_t entry_key(uint32_t high, int64_t id) { return (static_cast<uint64_t>(high) << 32) | static_cast<uint32_t>(id); }
+inline float descending_value(uint32_t key) {
+  float x;
+  const uint32_t u = (key & 0x80000000u) ? key : key ^ 0x7FFFFFFFu;
+  __builtin_memcpy(&x, &u, 4);
+  return x;
+}
 
-// The key of the last entry of the shortest beginning whose mass reaches `needed`; all entries if none does. n >= 1.
-// `spare` holds n entries.
-inline uint64_t last_key_of_mass(const Entry* entries, int64_t n, uint64_t needed, Entry* spare) {
-  const Entry* from = entries;
-  for (int shift = 56; n > 1; shift -= 8) {
-    uint64_t sums[256] = {};
-    int64_t counts[256] = {};
-    for (int64_t i = 0; i < n; ++i) {
-      const unsigned b = (from[i].key >> shift) & 255;
-      sums[b] += from[i].mass;
-      ++counts[b];
-    }
-    int bucket = -1, last = 0;
-    uint64_t before = 0;
-    for (int b = 0; b < 256; ++b) {
-      if (!counts[b]) continue;
-      last = b;
-      if (before + sums[b] >= needed) {
-        bucket = b;
-        break;
-      }
-      before += sums[b];
-    }
-    if (bucket < 0) {  // the mass of all does not reach: everything belongs, so the last bucket's last entry ends it
-      bucket = last;
-      before -= sums[last];
-      needed = ~0ull;
-    } else {
-      needed -= before;
-    }
-    int64_t kept = 0;
-    for (int64_t i = 0; i < n; ++i)
-      if (((from[i].key >> shift) & 255) == static_cast<unsigned>(bucket)) spare[kept++] = from[i];
-    from = spare;
-    n = kept;
-    if (shift == 0) break;
+template <int bits, class Key, class Mass>
+inline Cut cut_by_buckets(int64_t n, uint64_t needed, Key key, Mass mass) {
+  uint32_t low = ~0u, high = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t k = key(i);
+    low = k < low ? k : low;
+    high = k > high ? k : high;
   }
-  return from[0].key;
+  for (;;) {
+    const uint32_t width = high - low;
+    const int shift = width >> bits ? 32 - bits - __builtin_clz(width) : 0;
+    uint64_t sums[1 << bits] = {};
+    for (int64_t i = 0; i < n; ++i) {
+      const uint32_t k = key(i) - low;
+      if (k <= width) sums[k >> shift] += mass(i);
+    }
+    uint32_t bucket = 0;
+    for (; bucket < width >> shift && sums[bucket] < needed; ++bucket) needed -= sums[bucket];
+    low += bucket << shift;
+    if (shift == 0) return {low, needed};
+    const uint32_t last = low + ((1u << shift) - 1u);
+    high = last < high ? last : high;
+  }
+}
+
+// key(i), mass(i) of entries 0 .. n - 1; their masses reach `needed`, which is 1 at least.
+template <class Key, class Mass>
+inline Cut cut_at(int64_t n, uint64_t needed, Key key, Mass mass) {
+  return n < 4096 ? cut_by_buckets<8>(n, needed, key, mass) : cut_by_buckets<11>(n, needed, key, mass);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ void add(const void* raw, const Step& step, const Lane& lane) {
   const int64_t rows = num_rows(a.rows, step);
   const bool scales_a = a.scale_a != 1.0f;
   const bool scales_b = a.scale_b != 1.0f;
-  for (int64_t begin, end; lane.claim(rows, 4, &begin, &end);) {
+  for (int64_t begin, end; lane.claim(rows, lane.worthwhile(rows, a.width), &begin, &end);) {
     for (int64_t r = begin; r < end; ++r) {
       const float* pa = a.a + r * a.lda;
       const float* pb = a.b + r * a.ldb;

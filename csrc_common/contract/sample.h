@@ -36,17 +36,23 @@ struct SampleArgs {
   int32_t raw_logprobs;
   int32_t max_logprobs;  // K
   int32_t* ids;          // out [num_rows]
-  float* logprobs;       // out [num_rows]
-  int32_t* ranks;        // out [num_rows]
-  int32_t* best_ids;     // out [num_rows, K]
-  float* best_logprobs;  // out [num_rows, K]
-  void* work;            // [threads][work_bytes], work_bytes >= sample_work_bytes(vocab)
-  int64_t work_bytes;
+  float* logprobs;       // out [num_rows], NaN where not asked
+  int32_t* ranks;        // out [num_rows], 0 where not asked
+  int32_t* best_ids;     // out [num_rows, K], padded with -1
+  float* best_logprobs;  // out [num_rows, K], padded with NaN
+  void* work;            // [slots][work_bytes], one per thread if rows >= threads, and one per row that is cut
+  int64_t work_bytes;    // at least sample_work_bytes(vocab)
+  int32_t stage;         // SampleStage
 };
 
-// Per thread, of round_up(vocab, 64) values: entries {key u64, mass u64} twice, values f32, exponentials f32, and the greatest
-// value of every 64.
-constexpr int64_t sample_work_bytes(int64_t vocab) { return (vocab + 63) / 64 * (64 * (2 * 16 + 4 + 4) + 4); }
+// Rows that do not share out evenly over the threads are cut into parts and need all three stages, a barrier between them; the
+// others are done in the first.
+enum SampleStage : int32_t { kSampleLook, kSampleWeigh, kSampleFinish };
+
+// A slot: six arrays of sample_room(vocab) float32 or int32 (three of a list, two of another, sums), then parts.
+constexpr int64_t kSamplePartBytes = 4096;
+constexpr int64_t sample_room(int64_t vocab) { return (vocab + 63) / 64 * 64 + 64; }
+constexpr int64_t sample_work_bytes(int64_t vocab) { return 6 * 4 * sample_room(vocab) + kSamplePartBytes; }
 
 inline constexpr Field kSampleFields[] = {
     OCTAVO_FIELD(SampleArgs, logits, pointer),       OCTAVO_FIELD(SampleArgs, ld, i64),
@@ -67,6 +73,7 @@ inline constexpr Field kSampleFields[] = {
     OCTAVO_FIELD(SampleArgs, logprobs, pointer),     OCTAVO_FIELD(SampleArgs, ranks, pointer),
     OCTAVO_FIELD(SampleArgs, best_ids, pointer),     OCTAVO_FIELD(SampleArgs, best_logprobs, pointer),
     OCTAVO_FIELD(SampleArgs, work, pointer),         OCTAVO_FIELD(SampleArgs, work_bytes, i64),
+    OCTAVO_FIELD(SampleArgs, stage, i32),
 };
 
 }  // namespace octavo

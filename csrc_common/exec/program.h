@@ -26,6 +26,7 @@ class Program {
     return list_.size() - 1;
   }
   const std::vector<Instruction>& list() const { return list_; }
+  std::vector<Instruction>& list() { return list_; }
 
   // Runs instructions [first, last) on the team. `clock` (seconds) is filled per instruction if not null.
   void run(Team& team, const Step& step, size_t first, size_t last, double* clock, double (*now)()) const {

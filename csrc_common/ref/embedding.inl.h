@@ -48,7 +48,8 @@ template <class Decode>
 inline void run_rows(const void* raw, const Step& step, const Lane& lane, Decode&& decode) {
   const auto& a = *static_cast<const EmbeddingArgs*>(raw);
   const int32_t* ids = a.source == 0 ? step.token_ids : a.source == 1 ? step.positions : step.token_types;
-  for (int64_t begin, end; lane.claim(step.num_tokens, 4, &begin, &end);)
+  const int64_t chunk = lane.worthwhile(step.num_tokens, a.width);
+  for (int64_t begin, end; lane.claim(step.num_tokens, chunk, &begin, &end);)
     for (int64_t t = begin; t < end; ++t) {
       float* y = a.y + t * a.ldy;
       decode(static_cast<const uint8_t*>(a.table) + ids[t] * a.row_bytes, a.width, y);

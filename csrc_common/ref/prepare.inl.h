@@ -95,14 +95,9 @@ inline int32_t codes_of(const float* x, int64_t n, float s, int8_t* q) {
   return sum;
 }
 
-// One group of n inputs, `left` of them inside the row; `sums` gets one entry per `sum_every` inputs.
-inline void one_group(const float* x, int64_t left, int n, int sum_every, int8_t* q, float* scale, int32_t* sums) {
-  alignas(64) float padded[256];
-  if (left < n) {
-    std::memset(padded, 0, sizeof padded);
-    std::memcpy(padded, x, static_cast<size_t>(left) * sizeof(float));
-    x = padded;
-  }
+// One group of n inputs; `sums` gets one entry per `sum_every` of them.
+template <int n, int sum_every>
+inline void one_group(const float* x, int8_t* q, float* scale, int32_t* sums) {
   const float s = peak(x, n) / 127.0f;
   *scale = s;
   for (int i = 0; i < n; i += sum_every) sums[i / sum_every] = codes_of(x + i, sum_every, s, q + i);
@@ -127,22 +122,27 @@ constexpr int64_t kPiece = 2048;  // inputs of one unit of work
 template <class Piece>
 inline void run_pieces(const PrepareArgs& a, const Step& step, const Lane& lane, Piece&& piece) {
   const int64_t rows = num_rows(a.rows, step), pieces = round_up(a.k, kPiece) / kPiece;
-  for (int64_t begin, end; lane.claim(rows * pieces, 1, &begin, &end);)
+  for (int64_t begin, end; lane.claim(rows * pieces, lane.worthwhile(rows * pieces, a.k < kPiece ? a.k : kPiece), &begin, &end);)
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t first = unit % pieces * kPiece;
       piece(unit / pieces, first, first + kPiece < a.k ? first + kPiece : a.k);
     }
 }
 
-inline void prepare_i8(const void* raw, const Step& step, const Lane& lane, int group, int sum_every) {
+template <int group, int sum_every>
+inline void prepare_i8(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const PrepareArgs*>(raw);
-  const int sums_per_group = group / sum_every;
   run_pieces(a, step, lane, [&](int64_t row, int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; i += group) {
-      const int64_t entry = row * a.lds + i / group;
-      one_group(a.x + row * a.ldx + i, a.k - i, group, sum_every, static_cast<int8_t*>(a.q) + row * a.ldq + i, a.scales + entry,
-                a.sums + sums_per_group * entry);
-    }
+    const float* x = a.x + row * a.ldx;
+    int8_t* q = static_cast<int8_t*>(a.q) + row * a.ldq;
+    float* scale = a.scales + row * a.lds + first / group;
+    int32_t* sums = a.sums + group / sum_every * (row * a.lds + first / group);
+    int64_t i = first;
+    for (; i + group <= last; i += group, ++scale, sums += group / sum_every) one_group<group, sum_every>(x + i, q + i, scale, sums);
+    if (i == last) return;
+    alignas(64) float padded[group] = {};
+    std::memcpy(padded, x + i, static_cast<size_t>(last - i) * sizeof(float));
+    one_group<group, sum_every>(padded, q + i, scale, sums);
   });
 }
 
@@ -159,15 +159,16 @@ void prepare_bf16(const void* raw, const Step& step, const Lane& lane) {
     for (i = last; i < round_up(last, 32); ++i) q[i] = 0;
   });
 }
-void prepare_i8g32(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 32, 32); }
-void prepare_i8g64(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 64, 64); }
-void prepare_i8g128(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 128, 128); }
+void prepare_i8g32(const void* raw, const Step& step, const Lane& lane) { prepare_i8<32, 32>(raw, step, lane); }
+void prepare_i8g64(const void* raw, const Step& step, const Lane& lane) { prepare_i8<64, 64>(raw, step, lane); }
+void prepare_i8g128(const void* raw, const Step& step, const Lane& lane) { prepare_i8<128, 128>(raw, step, lane); }
 void prepare_i8row(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const PrepareArgs*>(raw);
-  for (int64_t begin, end; lane.claim(num_rows(a.rows, step), 1, &begin, &end);)
+  const int64_t rows = num_rows(a.rows, step);
+  for (int64_t begin, end; lane.claim(rows, lane.worthwhile(rows, a.k), &begin, &end);)
     for (int64_t row = begin; row < end; ++row)
       one_row(a.x + row * a.ldx, a.k, static_cast<int8_t*>(a.q) + row * a.ldq, a.scales + row * a.lds, a.sums + row * a.lds);
 }
-void prepare_i8g256(const void* raw, const Step& step, const Lane& lane) { prepare_i8(raw, step, lane, 256, 16); }
+void prepare_i8g256(const void* raw, const Step& step, const Lane& lane) { prepare_i8<256, 16>(raw, step, lane); }
 
 }  // namespace octavo::OCTAVO_ISA_NS

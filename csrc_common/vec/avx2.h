@@ -49,6 +49,7 @@ struct F32x8 {
   static F copysign(F x, F s) { return _mm256_or_ps(abs(x), _mm256_and_ps(s, _mm256_set1_ps(-0.0f))); }
   static F round_even(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static I cvt_i32(F x) { return _mm256_cvtps_epi32(x); }
+  static I cut_i32(F x) { return _mm256_cvttps_epi32(x); }
   static F cvt_f32(I x) { return _mm256_cvtepi32_ps(x); }
 
   static I bits(F x) { return _mm256_castps_si256(x); }
@@ -57,6 +58,17 @@ struct F32x8 {
   static I isub(I a, I b) { return _mm256_sub_epi32(a, b); }
   static I iand(I a, I b) { return _mm256_and_si256(a, b); }
   static I ior(I a, I b) { return _mm256_or_si256(a, b); }
+  static I ixor(I a, I b) { return _mm256_xor_si256(a, b); }
+  static I umax(I a, I b) { return _mm256_max_epu32(a, b); }
+  static I iload(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  using Wide = I;
+  static Wide even(I x) { return x; }
+  static Wide odd(I x) { return high(x); }
+  static Wide same(uint32_t x) { return ibroadcast(static_cast<int32_t>(x)); }
+  static Wide product(Wide a, uint32_t b) { return _mm256_mul_epu32(a, same(b)); }
+  static Wide high(Wide a) { return _mm256_srli_epi64(a, 32); }
+  static Wide wxor(Wide a, Wide b) { return ixor(a, b); }
+  static I join(Wide even, Wide odd) { return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA); }
   template <int n>
   static I shl(I x) {
     return _mm256_slli_epi32(x, n);
@@ -74,6 +86,15 @@ struct F32x8 {
   static M gt(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
   static M eq(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
   static F select(M m, F a, F b) { return _mm256_blendv_ps(b, a, m); }
+  static uint32_t mask_bits(M m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }
+  static M bits_mask(uint32_t bits) {
+    const I each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return from_bits(_mm256_cmpeq_epi32(_mm256_and_si256(ibroadcast(static_cast<int32_t>(bits)), each), each));
+  }
+  static F max_of_fours(F x) {
+    const F pairs = max(x, _mm256_permute_ps(x, 0xB1));
+    return max(pairs, _mm256_permute_ps(pairs, 0x4E));
+  }
 
   static float fold16(const F (&part)[2]) { return fold8(_mm256_add_ps(part[0], part[1])); }
   // Lanes fold 4, 2, 1 apart.

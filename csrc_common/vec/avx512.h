@@ -50,6 +50,7 @@ struct F32x16 {
   }
   static F round_even(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static I cvt_i32(F x) { return _mm512_cvtps_epi32(x); }
+  static I cut_i32(F x) { return _mm512_cvttps_epi32(x); }
   static F cvt_f32(I x) { return _mm512_cvtepi32_ps(x); }
 
   static I bits(F x) { return _mm512_castps_si512(x); }
@@ -58,6 +59,17 @@ struct F32x16 {
   static I isub(I a, I b) { return _mm512_sub_epi32(a, b); }
   static I iand(I a, I b) { return _mm512_and_si512(a, b); }
   static I ior(I a, I b) { return _mm512_or_si512(a, b); }
+  static I ixor(I a, I b) { return _mm512_xor_si512(a, b); }
+  static I umax(I a, I b) { return _mm512_max_epu32(a, b); }
+  static I iload(const int32_t* p) { return _mm512_loadu_si512(p); }
+  using Wide = I;
+  static Wide even(I x) { return x; }
+  static Wide odd(I x) { return high(x); }
+  static Wide same(uint32_t x) { return ibroadcast(static_cast<int32_t>(x)); }
+  static Wide product(Wide a, uint32_t b) { return _mm512_mul_epu32(a, same(b)); }
+  static Wide high(Wide a) { return _mm512_srli_epi64(a, 32); }
+  static Wide wxor(Wide a, Wide b) { return ixor(a, b); }
+  static I join(Wide even, Wide odd) { return _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32)); }
   template <int n>
   static I shl(I x) {
     return _mm512_slli_epi32(x, n);
@@ -75,6 +87,12 @@ struct F32x16 {
   static M gt(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static M eq(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
   static F select(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
+  static uint32_t mask_bits(M m) { return m; }
+  static M bits_mask(uint32_t bits) { return static_cast<M>(bits); }
+  static F max_of_fours(F x) {
+    const F pairs = max(x, _mm512_permute_ps(x, 0xB1));
+    return max(pairs, _mm512_permute_ps(pairs, 0x4E));
+  }
 
   static float fold16(const F (&part)[1]) {
     return F32x8::fold8(_mm256_add_ps(_mm512_castps512_ps256(part[0]), _mm512_extractf32x8_ps(part[0], 1)));

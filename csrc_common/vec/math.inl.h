@@ -15,9 +15,9 @@ inline typename V::F horner(typename V::F x, const float (&c)[n]) {
   return y;
 }
 
-// `is_falling`: no x is above zero.
-template <class V, bool is_falling = false>
-inline typename V::F exp(typename V::F x) {
+// exp of x <= 0 (not NaN), with fewer selects.
+template <class V>
+inline typename V::F exp_below(typename V::F x) {
   using F = typename V::F;
   static constexpr float kPoly[] = {0x1.6dbc4ap-10f, 0x1.124136p-7f, 0x1.555454p-5f, 0x1.555488p-3f, 0.5f, 1.0f, 1.0f};
   const F magic = V::broadcast(0x1.8p+23f);
@@ -26,9 +26,13 @@ inline typename V::F exp(typename V::F x) {
   F r = V::fma(n, V::broadcast(-0x1.62e400p-1f), x);
   r = V::fma(n, V::broadcast(-0x1.7f7d1cp-20f), r);
   const F p = horner<V>(r, kPoly);
-  F y = V::from_bits(V::iadd(V::bits(p), V::template shl<23>(V::bits(t))));
-  y = V::select(V::lt(x, V::broadcast(-0x1.5d589ep+6f)), V::zero(), y);
-  if constexpr (!is_falling) y = V::select(V::gt(x, V::broadcast(0x1.62e42ep+6f)), V::broadcast(__builtin_inff()), y);
+  const F y = V::from_bits(V::iadd(V::bits(p), V::template shl<23>(V::bits(t))));
+  return V::select(V::lt(x, V::broadcast(-0x1.5d589ep+6f)), V::zero(), y);
+}
+
+template <class V>
+inline typename V::F exp(typename V::F x) {
+  const typename V::F y = V::select(V::gt(x, V::broadcast(0x1.62e42ep+6f)), V::broadcast(__builtin_inff()), exp_below<V>(x));
   return V::select(V::eq(x, x), y, x);
 }
 

@@ -3,7 +3,8 @@
 // A vector class is a struct of static functions over F (float32 lanes), I (int32 lanes) and M (lane mask); avx2.h and
 // avx512.h offer the same names. All floating operations round to nearest even; FTZ and DAZ are set by the caller's
 // thread. min and max follow x86: the second operand where the compare is false (NaN, equal zeros).
-// `load_n`/`store_n` touch exactly n (0 <= n <= kLanes) elements; missing lanes read as +0.
+// `load_n`/`store_n` touch exactly n (0 <= n <= kLanes) elements; missing lanes read as +0. `mask_bits` gives one bit per lane,
+// the first lane lowest, `bits_mask` goes back (bits from kLanes on are ignored).
 #pragma once
 
 #include <cstdint>
@@ -121,6 +122,8 @@ struct F32x1 {
   static F round_even(F x) { return __builtin_rintf(x); }
   // Nearest even; defined for |x| < 2^31.
   static I cvt_i32(F x) { return x >= -0x1p31f && x < 0x1p31f ? static_cast<I>(__builtin_rintf(x)) : INT32_MIN; }
+  // Cut towards zero; defined for |x| < 2^31.
+  static I cut_i32(F x) { return static_cast<I>(x); }
   static F cvt_f32(I x) { return static_cast<F>(x); }
 
   static I bits(F x) { return static_cast<I>(bits_of(x)); }
@@ -129,6 +132,18 @@ struct F32x1 {
   static I isub(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)); }
   static I iand(I a, I b) { return a & b; }
   static I ior(I a, I b) { return a | b; }
+  static I ixor(I a, I b) { return a ^ b; }
+  static I umax(I a, I b) { return static_cast<uint32_t>(a) > static_cast<uint32_t>(b) ? a : b; }
+  static I iload(const int32_t* p) { return *p; }
+  // Words in 64-bit lanes, for products: those of even lanes and of odd lanes (none here) apart; only low halves count.
+  using Wide = uint64_t;
+  static Wide even(I x) { return static_cast<uint32_t>(x); }
+  static Wide odd(I) { return 0; }
+  static Wide same(uint32_t x) { return x; }
+  static Wide product(Wide a, uint32_t b) { return static_cast<uint64_t>(static_cast<uint32_t>(a)) * b; }
+  static Wide high(Wide a) { return a >> 32; }
+  static Wide wxor(Wide a, Wide b) { return a ^ b; }
+  static I join(Wide even, Wide) { return static_cast<I>(even); }
   template <int n>
   static I shl(I x) {
     return static_cast<I>(static_cast<uint32_t>(x) << n);
@@ -146,6 +161,10 @@ struct F32x1 {
   static M gt(F a, F b) { return a > b; }
   static M eq(F a, F b) { return a == b; }
   static F select(M m, F a, F b) { return m ? a : b; }
+  static uint32_t mask_bits(M m) { return m; }
+  static M bits_mask(uint32_t bits) { return bits & 1; }
+  // Every lane: the maximum of its block of four lanes (of its own where there are fewer).
+  static F max_of_fours(F x) { return x; }
 
   // Sixteen virtual lanes held in kParts vectors, folded 8, 4, 2, 1 apart.
   static float fold16(const F (&part)[16]) {

@@ -46,7 +46,7 @@ def normal_name(name: str) -> str:
 def read_metadata(text: str, entries: tuple[Entry, ...], name: str) -> Package:
     """A package of its METADATA's headers; `name` where they have none."""
     headers: dict[str, list[str]] = {}
-    for line in text.partition("\n\n")[0].splitlines():
+    for line in text.replace("\r\n", "\n").partition("\n\n")[0].splitlines():
         key, colon, value = line.partition(":")
         if colon and not key[:1].isspace():  # what is continued on further lines is of no use here
             headers.setdefault(key.lower(), []).append(value.strip())
@@ -60,7 +60,7 @@ def installed(name: str, version: str | None) -> Package | None:
     if info is None:
         return None
     try:
-        metadata = (info / "METADATA").read_text("utf-8", "replace").replace("\r\n", "\n")
+        metadata = (info / "METADATA").read_text("utf-8", "replace")
         record = (info / "RECORD").read_text("utf-8", "replace")
     except OSError:
         return None

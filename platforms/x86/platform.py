@@ -65,7 +65,9 @@ class X86Platform:
     def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> X86Weights:
         packed = None
         if cache is not None:
-            packed = PackedCache(cache.folder, cache.origin, cache.identity, cache.min_bytes)
+            packed = PackedCache(
+                cache.folder, cache.origin, cache.identity, cache.min_bytes, self.native.module.FileMap
+            )
         return X86Weights(self.native, self.team, packed, self.selftest.prove_format, is_dry)
 
     def page_bytes(self, spec: KVSpec) -> int:

@@ -15,9 +15,13 @@ _INPUTS = (
     *("position", "num_logprobs", "count_start", "count_ids", "count_output", "bias_start", "bias_ids", "bias_values"),
     *("banned_start", "banned_ids", "mask_row", "masks"),
 )
-_OUTPUTS = ("ids", "logprobs", "ranks", "best_ids", "best_logprobs")
-#: csrc_common/contract/sample.h, sample_work_bytes
-WORK_BYTES_PER_BLOCK = 64 * (2 * 16 + 4 + 4) + 4
+_STAGES = 3
+_FIXED_ROWS = (3, 1)
+
+
+def work_bytes(vocab: int) -> int:
+    """Of one row at work (csrc_common/contract/sample.h, sample_work_bytes)."""
+    return 6 * 4 * (-(-vocab // 64) * 64 + 64) + 4096
 
 
 class NativeSampler:
@@ -27,32 +31,45 @@ class NativeSampler:
         self.native = native
         self.team = team
         self._work: Any = None
+        self._program: Any = None  # one instruction per stage
+        self._kernel = ""
         self._no_step = native.module.Step(0, 0, 0, None, None, None, None, None, None, None, 0, [])
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
         rows, vocab = logits.shape
-        best = max(int(batch.num_logprobs.max(initial=-1)), 0)
-        result = SampleResult(
-            ids=np.zeros(rows, np.int32),
-            logprobs=np.full(rows, np.nan, np.float32),
-            ranks=np.zeros(rows, np.int32),
-            best_ids=np.full((rows, best), -1, np.int32),
-            best_logprobs=np.full((rows, best), np.nan, np.float32),
-        )
+        most = max(0, *batch.num_logprobs.tolist())
+        ids, ranks = np.empty((2, rows), np.int32)
+        logprobs = np.empty(rows, np.float32)
+        best_ids, best_logprobs = np.empty((rows, most), np.int32), np.empty((rows, most), np.float32)
         if rows == 0:
-            return result
-        fields: dict[str, Any] = {name: getattr(batch, name) for name in _INPUTS}
-        fields |= {name: getattr(result, name) for name in _OUTPUTS}
+            return SampleResult(ids, logprobs, ranks, best_ids, best_logprobs)
+        threads = self.team.num_threads
+        cut = rows % threads  # rows that several threads share
+        size = work_bytes(vocab)
+        fields = {"logits": logits, "ld": logits.strides[0] // 4, "vocab": vocab, "num_rows": rows}
+        values = vars(batch)
+        for name in _INPUTS:
+            fields[name] = values[name]
         fields |= {
-            "logits": logits, "ld": logits.strides[0] // 4, "vocab": vocab, "num_rows": rows,
-            "mask_words": batch.masks.shape[1], "raw_logprobs": int(batch.raw_logprobs), "max_logprobs": best,
+            "mask_words": batch.masks.shape[1], "raw_logprobs": batch.raw_logprobs, "max_logprobs": most, "ids": ids,
+            "logprobs": logprobs, "ranks": ranks, "best_ids": best_ids, "best_logprobs": best_logprobs,
+            "work": self._room((cut + (threads if rows >= threads else 0)) * size), "work_bytes": size,
         }  # fmt: skip
-        work_bytes = -(-vocab // 64 * WORK_BYTES_PER_BLOCK // 64) * 64
-        if self._work is None or self._work.bytes < work_bytes * self.team.num_threads:
-            self._work = self.native.module.Arena(work_bytes * self.team.num_threads)
-        fields |= {"work": self._work.address, "work_bytes": work_bytes}
-        name = self.native.table["sample"].many
-        program = self.native.module.Program()
-        program.add(name, name, 0, (3, rows), fields)
-        program.run(self.team, self._no_step, 0, 1)
-        return result
+        if self.native.table["sample"].many == self._kernel:
+            self._program.set(fields)
+        else:
+            self._record(fields)
+        self._program.run(self.team, self._no_step, 0, _STAGES if cut else 1)
+        return SampleResult(ids, logprobs, ranks, best_ids, best_logprobs)
+
+    def _room(self, num_bytes: int) -> int:
+        """The address of so much memory."""
+        if self._work is None or self._work.bytes < num_bytes:
+            self._work = self.native.module.Arena(num_bytes)
+        return int(self._work.address)
+
+    def _record(self, fields: dict[str, Any]) -> None:
+        self._kernel = name = self.native.table["sample"].many
+        self._program = self.native.module.Program()
+        for stage in range(_STAGES):
+            self._program.add(name, name, 0, _FIXED_ROWS, fields | {"stage": stage})

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import ModelError, PlatformError
+from octavo.platforms.limits import read_limits
 from octavo.platforms.stored import damage, quantized_rows
 from octavo.platforms.types import RawTensor
 from octavo.platforms.x86.native import Native
@@ -23,6 +24,7 @@ from octavo.quant.formats import format_named
 
 SLAB_BYTES = 64 << 20
 ALIGN_BYTES = 128
+HEADROOM_BYTES = 256 << 20  # that must stay free when weights move
 HAS_MIN, ZERO8, HAS_ZEROS = 1, 2, 4
 SCALE_FLAGS = {"f32": 0, "bf16": 8, "f16": 16}
 GROUP_FLAGS = {32: 0, 64: 32, 128: 64}
@@ -120,6 +122,7 @@ class X86Weights:
     is_dry: bool = False  # addresses and sizes only: memory is mapped, never touched
     packed_bytes: int = 0
     formats: set[str] = field(default_factory=set)
+    _finite: set[str] = field(default_factory=set)  # names of tensors that packing has searched
     _slab: NDArray[np.uint8] | None = None
     _slab_used: int = 0
 
@@ -159,6 +162,7 @@ class X86Weights:
                             piece, form, first_row + rows, num_out, address, transpose=transpose and piece is part
                         )
                     first_row += outputs
+                    self._finite.add(part.name)
             if self.cache is not None:
                 self.cache.put(key, held)
         self.packed_bytes += num_bytes
@@ -173,7 +177,8 @@ class X86Weights:
         if f"embedding_{table.format}" not in self.native.table:
             raise PlatformError(f"{table.name}: no embedding kernel for format {table.format}")
         rows, width = table.shape
-        if not self.is_dry and not (self.cache is not None and self.cache.is_known) and (error := damage(table)):
+        is_searched = table.name in self._finite or (self.cache is not None and self.cache.is_known)
+        if not self.is_dry and not is_searched and (error := damage(table)):
             raise error
         return X86Embedding(table.format, rows, width, table.data.nbytes // rows, table.data)
 
@@ -189,6 +194,13 @@ class X86Weights:
         """Keeps what had to be packed on disk for the next load."""
         if self.cache is not None:
             self.cache.save()
+
+    def settle(self) -> None:
+        """Moves weights that are mapped from disk to huge pages, where the system has some and memory for a copy."""
+        if self.cache is not None and (num_bytes := self.cache.num_mapped):
+            limits = read_limits()
+            if limits.thp in ("always", "madvise") and limits.free_memory > num_bytes + HEADROOM_BYTES:
+                self.cache.settle()
 
     def _allocate(self, num_bytes: int) -> NDArray[np.uint8]:
         """Room for a packed weight. Weights share large slabs, so that small ones too lie on 2 MiB pages, side by side."""

@@ -14,12 +14,24 @@ from octavo.engine.server.commands.bench import catalogue
 
 NAMES = catalogue(ROOT / "benchmarks")
 NAMES_OF_MODULES = [
-    "scheduler", "kv_pool", "profile", "kernels.__main__", "size", "startup", "decode", "models", "limits", "table",
+    "scheduler", "kv_pool", "profile", "kernels.__main__", "sampling", "size", "startup", "decode", "models", "limits", "table",
 ]  # fmt: skip
 
 
 def test_all_benchmarks_are_there() -> None:
-    wanted = {"startup", "size", "decode", "scheduler", "kv_pool", "kernels", "profile", "models", "limits", "table"}
+    wanted = {
+        "startup",
+        "size",
+        "decode",
+        "scheduler",
+        "kv_pool",
+        "kernels",
+        "sampling",
+        "profile",
+        "models",
+        "limits",
+        "table",
+    }
     assert wanted <= NAMES.keys()
     assert not {"common", "processes", "cells", "grid", "peers/llamacpp", "peers/protocol"} & NAMES.keys()
     assert all(text.endswith(".") or ":" in text for text in NAMES.values())

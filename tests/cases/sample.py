@@ -13,7 +13,7 @@ from octavo.platforms.types import SampleBatch
 
 @dataclass(frozen=True)
 class Case:
-    """`lattice` > 0 rounds logits to its multiples, so that ties are everywhere."""
+    """`lattice` > 0 rounds logits to its multiples, so that ties are everywhere; `all_are` makes them one value."""
 
     name: str
     rows: int
@@ -21,6 +21,7 @@ class Case:
     spread: float = 3.0
     lattice: float = 0.0
     raw_logprobs: bool = True
+    all_are: float | None = None
 
 
 CASES = (
@@ -32,6 +33,11 @@ CASES = (
     Case("over_segment", 7, 4097, raw_logprobs=False),
     Case("flat", 7, 9000, spread=0.05),
     Case("peaked", 7, 9000, spread=12.0),
+    Case("equal", 5, 4099, all_are=1.5),
+    Case("none", 3, 4099, all_are=-np.inf),
+    Case("not_numbers", 3, 100, all_are=np.nan),
+    Case("qwen_vocabulary", 3, 152_064),
+    Case("gemma_vocabulary", 2, 256_000, raw_logprobs=False),
 )
 
 
@@ -50,7 +56,9 @@ def inputs(case: Case) -> tuple[F32, SampleBatch]:
     logits = normal(case.name + "logits", case.rows, case.vocab, scale=case.spread)
     if case.lattice:
         logits = (np.rint(logits / np.float32(case.lattice)) * np.float32(case.lattice)).astype(np.float32)
-    if case.vocab > 20:
+    if case.all_are is not None:
+        logits[:] = case.all_are
+    elif case.vocab > 20:
         logits[0, :3] = [np.nan, -np.inf, np.inf]
 
     def pick(*choices: float, dtype: Any = np.float32) -> Any:

@@ -53,6 +53,7 @@ inline __m256i cvtps_ph(P a) {
   return _mm256_set_m128i(_mm256_cvtps_ph(half(a, 1), how), _mm256_cvtps_ph(half(a, 0), how));
 }
 inline W cvtps_epi32(P a) { return join(_mm256_cvtps_epi32(half(a, 0)), _mm256_cvtps_epi32(half(a, 1))); }
+inline W cvttps_epi32(P a) { return join(_mm256_cvttps_epi32(half(a, 0)), _mm256_cvttps_epi32(half(a, 1))); }
 inline P cvtepi32_ps(W a) { return join(_mm256_cvtepi32_ps(half(a, 0)), _mm256_cvtepi32_ps(half(a, 1))); }
 inline W cvtepu16_epi32(__m256i a) {
   return join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)));
@@ -109,6 +110,10 @@ inline int reduce_add_epi32(W a) {
   lanes_of(a, in);
   for (int32_t v : in) sum += static_cast<uint32_t>(v);
   return static_cast<int>(sum);
+}
+template <int order>
+inline P permute_ps(P a) {
+  return join(_mm256_permute_ps(half(a, 0), order), _mm256_permute_ps(half(a, 1), order));
 }
 inline simde__mmask16 cmplt_epi32_mask(W a, W b) { return simde_mm512_cmpgt_epi32_mask(b, a); }
 template <int i>
@@ -170,6 +175,7 @@ inline Vector dpbusd(Vector acc, Vector u, Vector s) {
 #undef _mm512_cvtps_ph
 #define _mm512_cvtps_ph(a, how) octavo_emulated::cvtps_ph<(how)>(a)
 #define _mm512_cvtps_epi32(a) octavo_emulated::cvtps_epi32(a)
+#define _mm512_cvttps_epi32(a) octavo_emulated::cvttps_epi32(a)
 #define _mm512_cvtepi32_ps(a) octavo_emulated::cvtepi32_ps(a)
 #define _mm512_cvtepu16_epi32(a) octavo_emulated::cvtepu16_epi32(a)
 #define _mm512_cvtepi16_epi32(a) octavo_emulated::cvtepi16_epi32(a)
@@ -183,6 +189,8 @@ inline Vector dpbusd(Vector acc, Vector u, Vector s) {
 #define _mm512_cvtne2ps_pbh(a, b) octavo_emulated::cvtne2ps_pbh(a, b)
 #undef _mm512_srai_epi32
 #define _mm512_srai_epi32(a, n) octavo_emulated::srai_epi32<(n)>(a)
+#undef _mm512_permute_ps
+#define _mm512_permute_ps(a, order) octavo_emulated::permute_ps<(order)>(a)
 #define _mm512_reduce_add_epi32(a) octavo_emulated::reduce_add_epi32(a)
 #define _mm512_cmplt_epi32_mask(a, b) octavo_emulated::cmplt_epi32_mask(a, b)
 #undef _mm512_extractf32x8_ps

@@ -56,6 +56,13 @@ def test_another_model_starts_with_the_newest_shares(tmp_path: Path) -> None:
     assert list(model.terms.values()) == pytest.approx([10 * term for term in FOUND])
 
 
+def test_shares_far_from_the_others_are_not_taken_over(tmp_path: Path) -> None:
+    store(tmp_path).save(b"old", learned(shares=[1.0, 1.0, 1.0, 1.0, 1.0, 0.001, 300.0]))
+    model = keeper(tmp_path, b"other").open([0], 0)
+    wanted = [term * share for term, share in zip(PRIOR, [1, 1, 1, 1, 1, 0.25, 4], strict=True)]
+    assert list(model.terms.values()) == pytest.approx(wanted)
+
+
 def test_places_do_not_mix(tmp_path: Path) -> None:
     store(tmp_path).save(b"me", learned())
     assert store(tmp_path, "chip, 4 threads").models() == {}

@@ -1,39 +1,69 @@
-"""Faults of the sampler: ties, noise, masses, penalties, sums over the vocabulary."""
+"""Faults of the sampler: ties, noise, masses, penalties, candidates, sums over the vocabulary."""
 
 from __future__ import annotations
 
 from tests.faults.fault import Fault
 
-SAMPLE, ROW, FILTER, NOISE, SELECT = (
-    f"csrc_avx/sample/{name}.inl.h" for name in ("sample", "row", "filter", "noise", "select")
+VALUES, SELECT, LIST, NOISE, DRAW, WEIGH, FILTER, REPORT, ROW = (
+    f"csrc_avx/sample/{name}.inl.h"
+    for name in ("values", "select", "list", "noise", "draw", "weigh", "filters", "report", "row")
 )
-FILTERS = "tests/kernels/test_sample.py::test_every_filter_gives_the_references_bits"
-GREEDY = "tests/kernels/test_sample.py::test_plain_greedy_rows_take_the_lowest_of_equal_tokens"
+TESTS = "tests/kernels/test_sample.py::"
+FILTERS = TESTS + "test_every_filter_gives_the_references_bits"
+GREEDY = TESTS + "test_plain_greedy_rows_take_the_lowest_of_equal_tokens"
+DRAWS = TESTS + "test_draws_without_filters_take_the_references_token"
+BEST = TESTS + "test_the_best_k_are_found_in_logits_of_any_order"
+MISLED = TESTS + "test_top_p_holds_where_the_sample_of_the_logits_misleads"
+BORDERS = TESTS + "test_lists_reach_the_first_and_last_ids_of_segments"
+THREADS = TESTS + "test_a_row_does_not_depend_on_its_neighbours_or_on_threads"
 
 FAULTS = [
     Fault(
         "ties_take_the_highest_id",
-        ROW,
-        "for (int64_t i = b * kBlock; i < (b + 1) * kBlock; ++i)\n      if (row.x[i] == top)",
-        "for (int64_t i = (b + 1) * kBlock - 1; i >= b * kBlock; --i)\n      if (row.x[i] == top)",
+        VALUES,
+        "start + i + __builtin_ctz(equal)",
+        "start + i + 31 - __builtin_clz(equal)",
         FILTERS,
         "avx2 and ties",
         is_quick=True,
     ),
     Fault(
-        "greedy_ties_take_the_highest_id",
+        "greedy_ties_take_the_highest_segment",
+        VALUES,
+        "if (!(value > best.value)) return;",
+        "",
+        FILTERS,
+        "avx2 and ties",
+    ),
+    Fault(
+        "ties_of_parts_take_the_last_part",
         ROW,
-        "for (i = 0; i < n; ++i)\n    if (x[i] >= least) return static_cast<int32_t>(i);",
-        "for (i = n - 1; i >= 0; --i)\n    if (x[i] >= least) return static_cast<int32_t>(i);",
-        GREEDY,
+        "if (found.value > best.value) best = found;",
+        "if (found.value >= best.value) best = found;",
+        THREADS,
+        "avx2",
+    ),
+    Fault(
+        "greedy_takes_what_is_no_number",
+        VALUES,
+        "return W::min(W::max(v, W::broadcast(-kInf)),",
+        "return W::min(W::max(W::broadcast(-kInf), v),",
+        FILTERS,
+        "avx2 and odd",
+    ),
+    Fault(
+        "last_lanes_read_as_zero", VALUES, "V::bits_mask((1u << n) - 1u)", "V::bits_mask(~0u)", DRAWS, "avx2 and normal"
     ),
     Fault("philox_of_nine_rounds", NOISE, "round < 10", "round < 9", FILTERS, "avx2 and normal", is_quick=True),
     Fault(
-        "philox_words_in_another_order", NOISE, "words[token & 3]", "words[3 - (token & 3)]", FILTERS, "avx2 and normal"
+        "philox_words_in_another_order",
+        NOISE,
+        "words[1] = W::join(even.c1, odd.c1);",
+        "words[1] = W::join(even.c3, odd.c3);",
+        FILTERS,
+        "avx2 and normal",
     ),
-    Fault(
-        "noise_without_the_choice", NOISE, "uint32_t c2 = key.choice;", "uint32_t c2 = 0;", FILTERS, "avx2 and normal"
-    ),
+    Fault("noise_without_the_choice", NOISE, "c2(W::same(key.choice)),", "c2(W::same(0)),", FILTERS, "avx2 and normal"),
     Fault(
         "noise_of_the_low_position_only",
         NOISE,
@@ -43,33 +73,55 @@ FAULTS = [
         "avx2 and normal",
     ),
     Fault(
+        "draws_of_the_neighbour_block",
+        DRAW,
+        "i % 4 * (kLanes / 4) + i / 4",
+        "i",
+        DRAWS,
+        "avx2 and normal",
+        is_quick=True,
+    ),
+    Fault("likely_draws_passed_over", DRAW, "kSlack = 0.01f", "kSlack = -1.0f", DRAWS, "avx2"),
+    Fault("noise_believed_small", NOISE, "kMaxGumbel = 23.0f", "kMaxGumbel = 3.0f", DRAWS, "avx2"),
+    Fault("best_k_bound_too_high", LIST, "2 * k + kPiece / 2", "k / 2", BEST, "avx2"),
+    Fault(
         "top_p_one_token_too_many",
         SELECT,
-        "before + sums[b] >= needed",
-        "before + sums[b] > needed",
+        "return {low, needed};",
+        "return {low, needed + 1};",
         FILTERS,
         "avx2 and ties",
         is_quick=True,
     ),
+    Fault("equal_tokens_all_stay", LIST, "if (rest == 0) return false;", "", FILTERS, "avx2 and ties"),
     Fault(
         "top_p_mass_of_a_wrong_share",
-        FILTER,
+        WEIGH,
         "static_cast<double>(p > 0.0f ? p : 0.0f) * 0x1p24",
         "static_cast<double>(p > 0.0f ? p : 0.0f) * 0x1.8p23",
         FILTERS,
         "avx2 and normal",
     ),
     Fault(
-        "min_p_excludes_its_bound",
-        FILTER,
-        "V::select(V::lt(vec::exp<V>(V::sub(v, t)), least), none, v)",
-        "V::select(V::gt(vec::exp<V>(V::sub(v, t)), least), v, none)",
-        FILTERS,
-        "avx2 and ties",
+        "masses_of_twenty_bits",
+        WEIGH,
+        "low = V::iadd(low, V::cut_i32(rest));",
+        "low = V::iadd(low, V::cut_i32(V::sub(rest, rest)));",
+        MISLED,
+        "avx2",
     ),
     Fault(
-        "penalties_of_the_prompt_too",
+        "top_p_trusts_its_guess",
         ROW,
+        "if (weigh_list(*list, above) >= needed &&",
+        "if (weigh_list(*list, above) >= 0 &&",
+        MISLED,
+        "avx2",
+    ),
+    Fault("min_p_excludes_its_bound", FILTER, "list->e[i] >= p", "list->e[i] > p", FILTERS, "avx2 and ties"),
+    Fault(
+        "penalties_of_the_prompt_too",
+        VALUES,
         "if (a.count_output[j] > 0) {",
         "if (a.count_output[j] >= 0) {",
         FILTERS,
@@ -77,45 +129,34 @@ FAULTS = [
     ),
     Fault(
         "repetition_divides_negative_logits",
-        ROW,
+        VALUES,
         "v > 0.0f ? v / repetition : v * repetition",
         "v / repetition",
         FILTERS,
         "avx2 and normal",
     ),
     Fault(
+        "lists_of_the_segment_s_first_id_missed",
+        VALUES,
+        "if (ids[middle] < start)",
+        "if (ids[middle] <= start)",
+        BORDERS,
+        "avx2",
+    ),
+    Fault(
         "vocabulary_summed_in_one_segment",
-        SAMPLE,
+        VALUES,
         "kVocabSegment = 4096",
         "kVocabSegment = 8192",
         FILTERS,
         "avx2 and normal",
     ),
-    Fault("rank_counts_itself_twice", SAMPLE, "&& i < token);", "&& i <= token);", FILTERS, "avx2 and normal"),
-    Fault("draws_that_could_win_are_passed_over", NOISE, "(1e-4f - g)", "(-1.0f - g)", FILTERS, "avx2 and normal"),
+    Fault("rank_counts_itself_twice", REPORT, "id < own)", "id <= own)", FILTERS, "avx2 and normal"),
     Fault(
-        "draws_of_a_vector_have_another_key",
-        NOISE,
-        "turn * 0xBB67AE85u",
-        "turn * 0xBB67AE87u",
-        FILTERS,
-        "avx2 and normal",
-        is_quick=True,
-    ),
-    Fault(
-        "top_k_looks_at_one_block_too_few",
-        FILTER,
-        "blocks, static_cast<uint64_t>(k), row.spare))];",
-        "blocks, static_cast<uint64_t>(k > 1 ? k - 1 : 1), row.spare))];",
-        FILTERS,
-        "avx2 and normal",
-    ),
-    Fault("top_p_forgets_small_masses", FILTER, "kNoMass = 28.0f", "kNoMass = 3.0f", FILTERS, "avx2 and normal"),
-    Fault(
-        "top_p_masses_in_coarse_units",
-        FILTER,
-        "V::cvt_i32(first));\n      low = V::iadd(low,",
-        "V::cvt_i32(first));\n      low = V::isub(low,",
+        "rank_without_lower_ids_of_equals",
+        REPORT,
+        "if (start + i < token) {",
+        "if (start + i < 0) {",
         FILTERS,
         "avx2 and ties",
     ),

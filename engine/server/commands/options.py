@@ -82,8 +82,14 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     count("--max-batch-tokens", "TOKENS", "tokens computed per step")
     count("--max-num-seqs", "N", "requests computed at once")
     count("--max-queue", "N", "requests that may wait")
-    choice("--packed-cache", "keep packed weights on disk; auto: of large models")
+    choice("--packed-cache", "keep packed weights on disk; auto: from 32 MB on")
     choice("--policy", "order of waiting requests")
+    add(
+        "--itl-ms",
+        type=float,
+        metavar="MS",
+        help="time between a stream's tokens that prompts must leave (default: none)",
+    )
     add("--no-prefix-cache", action="store_true", help="compute every prompt anew")
     add("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM; default: the first that runs)")
     choice(

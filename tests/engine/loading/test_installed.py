@@ -60,4 +60,5 @@ def test_headers_end_at_the_empty_line_and_continued_ones_are_no_keys() -> None:
     text = "Metadata-Version: 2.1\nname: Toy\nDescription: a\n  Version: 9\nRequires-Dist: a>1\nRequires-Dist: b\n\nVersion: 3\n"
     package = read_metadata(text, (), "other")
     assert (package.name, package.version, package.requires) == ("Toy", "0", ("a>1", "b"))
+    assert read_metadata(text.replace("\n", "\r\n"), (), "other") == package
     assert read_metadata("", (), "other").name == "other"

@@ -105,7 +105,7 @@ def post(server: LiveServer, http_session: httpx.Client) -> Callable[..., httpx.
     return call
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 3.0) -> float:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> float:
     """Seconds until the condition held; fails after the timeout."""
     started = time.monotonic()
     while not condition():

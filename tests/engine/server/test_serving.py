@@ -37,11 +37,13 @@ class Served:
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
-        wait_until(lambda: is_listening(self.where) if uds else self.where.exists() and bool(self.where.read_text()), 5)
+        wait_until(
+            lambda: is_listening(self.where) if uds else self.where.exists() and bool(self.where.read_text()), 60
+        )
         transport = httpx.HTTPTransport(uds=str(self.where)) if uds else None
         base = "http://x" if uds else f"http://127.0.0.1:{self.where.read_text()}"
         self.client = httpx.Client(base_url=base, transport=transport, headers=KEY, trust_env=False, timeout=10)
-        wait_until(lambda: self.status("/live") == 200, 5)
+        wait_until(lambda: self.status("/live") == 200, 60)
 
     def status(self, path: str) -> int:
         try:
@@ -50,7 +52,7 @@ class Served:
             return 0
 
     def wait_ready(self) -> None:
-        wait_until(lambda: self.status("/ready") == 200, 5)
+        wait_until(lambda: self.status("/ready") == 200, 60)
 
     def exit_code(self, timeout_s: float = 5.0) -> int:
         return self.process.wait(timeout_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.engine import bits
 from octavo.engine.build import packed_home
 from octavo.engine.config import EngineConfig
 from octavo.engine.loading.config import open_model
+from octavo.platforms.x86 import packed_cache
 from octavo.platforms.x86.packed_cache import PackedCache
 
 WEIGHTS = {"a": np.arange(5000, dtype=np.uint16).view(np.uint8), "b": np.ones(3, np.uint8)}
@@ -53,6 +55,31 @@ def test_no_page_of_a_weight_is_touched_before_its_use(tmp_path: Path) -> None:
 
     assert resident_kib() <= 256  # head and table, with what the system maps around them
     assert not found.any() and resident_kib() >= 8 << 10
+
+
+def test_settling_moves_small_pages_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = PackedCache(tmp_path, b"model", b"one")
+    weight = np.arange(3 << 20, dtype=np.uint16).view(np.uint8)
+    cache.put("a", weight)
+    cache.save()
+    assert PackedCache(tmp_path, b"model", b"one").settle() == 0  # the system's own map cannot
+    cache = PackedCache(tmp_path, b"model", b"one", open_map=pytest.importorskip("octavo._avx").FileMap)
+    monkeypatch.setattr(packed_cache, "mapped_huge", lambda path: 5 << 20 if path == str(cache.path) else 0)
+    assert cache.settle() == 0
+    monkeypatch.setattr(packed_cache, "mapped_huge", lambda path: 1 << 20)
+    assert cache.settle() == 6 << 20  # of 6 MiB and the table
+    found = cache.get("a", weight.nbytes)
+    assert found is not None and np.array_equal(found, weight) and cache.verify() == []
+
+
+def test_huge_pages_are_counted_of_the_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    smaps = (
+        "7f00-7f01 r--p 00000000 fe:00 1 /c/other.packed\nRss: 9 kB\nFilePmdMapped: 2048 kB\n"
+        "7f02-7f03 r--p 00000000 fe:00 2 /c/a b.packed\nRss: 9 kB\nFilePmdMapped: 4096 kB\n"
+        "7f04-7f05 r--p 00000000 fe:00 2 /c/a b.packed\nFilePmdMapped: 2048 kB\n7f06-7f07 rw-p 0 0 0 \nFilePmdMapped: 1 kB\n"
+    )
+    monkeypatch.setattr("builtins.open", lambda path: io.StringIO(smaps))
+    assert packed_cache.mapped_huge("/c/a b.packed") == 6 << 20
 
 
 def test_a_changed_checkpoint_misses_and_its_old_copy_is_removed(tmp_path: Path) -> None:

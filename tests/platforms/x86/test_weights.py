@@ -88,6 +88,14 @@ def test_a_table_is_not_read_again_where_an_earlier_load_kept_the_model(tmp_path
         weights(cache=PackedCache(tmp_path, b"origin", b"other")).embedding(table)
 
 
+def test_a_table_that_was_packed_as_a_head_is_not_read_again() -> None:
+    taken = weights()
+    taken.linear([stored("w", normal("w", 16, 64), "bf16")])
+    assert taken.embedding(damaged("bf16", np.nan)).num_rows == 20  # of the same name: taken to be what was searched
+    with pytest.raises(ModelError, match="w: "):
+        weights().embedding(damaged("bf16", np.nan))
+
+
 def test_a_dry_run_reads_nothing() -> None:
     dry = weights(is_dry=True)
     assert dry.linear([damaged("bf16", np.nan)], quantize="w8a8").format == "w8a8"
