@@ -25,6 +25,7 @@ inline int32_t dword_at(const void* p) {
 
 #if defined(__AVX512F__)
 inline I load_bytes(const void* p) { return _mm512_loadu_si512(p); }
+inline void store_ints(int32_t* p, I x) { _mm512_storeu_si512(p, x); }
 inline I and_bits(I a, I b) { return _mm512_and_si512(a, b); }
 inline I xor_bits(I a, I b) { return _mm512_xor_si512(a, b); }
 inline I high_nibbles(I codes, I mask) { return _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask); }
@@ -41,6 +42,7 @@ inline I dot4(I acc, I u, I s) { return _mm512_dpbusd_epi32(acc, u, s); }
 #endif
 #else
 inline I load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline void store_ints(int32_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
 inline I and_bits(I a, I b) { return _mm256_and_si256(a, b); }
 inline I xor_bits(I a, I b) { return _mm256_xor_si256(a, b); }
 inline I high_nibbles(I codes, I mask) { return _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask); }
@@ -60,6 +62,13 @@ inline I dot4(I acc, I u, I s) { return _mm256_dpbusd_avx_epi32(acc, u, s); }
 inline I bytes_of(uint8_t value) { return V::ibroadcast(static_cast<int32_t>(value * 0x01010101u)); }
 inline I words_of(uint16_t value) { return V::ibroadcast(static_cast<int32_t>(value * 0x00010001u)); }
 inline I inputs_at(const int8_t* x) { return V::ibroadcast(dword_at(x)); }
+
+// Scales of part of a panel, kept apart in the type that the packed layout's flags name.
+inline F scale_part(const uint8_t* scales, int32_t flags, int part) {
+  if (flags & kScaleBf16) return V::load_bf16(reinterpret_cast<const uint16_t*>(scales) + part * V::kLanes);
+  if (flags & kScaleF16) return half_part(scales, part);
+  return V::load(reinterpret_cast<const float*>(scales) + part * V::kLanes);
+}
 
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 inline I mac(I acc, I codes, I x) { return dot4(acc, codes, x); }

@@ -72,25 +72,12 @@ inline void multiply(const uint16_t* x, int64_t ldx, const uint8_t* weight, int6
   before_tiles();
 }
 
-inline TileConfig config_of(int64_t rows) {
-  const int first = rows < 16 ? static_cast<int>(rows) : 16, second = rows > 16 ? static_cast<int>(rows) - 16 : 16;
-  TileConfig config;
-  for (int p = 0; p < 2; ++p) {
-    config.set(p, first, 64);
-    config.set(2 + p, second, 64);
-    config.set(6 + p, 16, 64);
-  }
-  config.set(4, first, 64);
-  config.set(5, second, 64);
-  return config;
-}
-
 // Spans [from, to) of a block, all of `rows` rows, for one chunk of two panels (or the last one).
 inline void spans(const LinearArgs& a, int64_t row, int64_t from, int64_t to, int64_t rows, const uint8_t* weight,
                   int64_t panel_bytes, int64_t first_input, bool two_panels, Chunk chunk, float* sums) {
   const auto run = rows > 16 ? (two_panels ? multiply<true, true> : multiply<true, false>)
                              : (two_panels ? multiply<false, true> : multiply<false, false>);
-  const TileConfig config = config_of(rows);
+  const TileConfig config = pairs_config(rows, 16, 64);
   const TileScope scope(config);
   for (int64_t s = from; s < to; ++s, chunk.ahead = 0) {
     const uint16_t* x = static_cast<const uint16_t*>(a.x) + (row + s * kRows) * a.ldx + first_input;

@@ -24,8 +24,8 @@ struct Span {
   int64_t panel, panels;  // of the group
 };
 
-// Calls body(span) for every (row tile, panel group) of this thread.
-template <int max_rows, class Body>
+// Calls body(span) for every (row tile, panel group) of this thread. Groups hold whole tiles of `tile_panels` where rows fill tiles.
+template <int max_rows, int tile_panels = 1, class Body>
 inline void run_tiles(const LinearArgs& a, const Step& step, const Lane& lane, int64_t panel_bytes, Body&& body) {
   const int64_t rows = num_rows(a.rows, step), panels = round_up(a.n, kPanel) / kPanel;
   if (rows == 0) return;
@@ -36,6 +36,7 @@ inline void run_tiles(const LinearArgs& a, const Step& step, const Lane& lane, i
   int64_t group = kGroupBytes / panel_bytes;
   group = fair < group ? fair : group;
   group = group > run ? group : run;
+  if (rows >= max_rows) group = round_up(group, tile_panels);
   const int64_t groups = (panels + group - 1) / group;
   for (int64_t begin, end; lane.claim(groups * blocks, 1, &begin, &end);)
     for (int64_t unit = begin; unit < end; ++unit) {

@@ -28,6 +28,21 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64, "LDTILECFG reads 64 bytes");
 
+// Of products of two row tiles and two panels: 0-3 C[row tile][panel], 4-5 A of `rows` rows (up to 32), 6-7 B of `b_rows` rows;
+// A rows have `a_bytes`.
+inline TileConfig pairs_config(int64_t rows, int b_rows, int a_bytes) {
+  const int first = rows < 16 ? static_cast<int>(rows) : 16, second = rows > 16 ? static_cast<int>(rows) - 16 : 16;
+  TileConfig config;
+  for (int p = 0; p < 2; ++p) {
+    config.set(p, first, 64);
+    config.set(2 + p, second, 64);
+    config.set(6 + p, b_rows, 64);
+  }
+  config.set(4, first, a_bytes);
+  config.set(5, second, a_bytes);
+  return config;
+}
+
 // Tiles are released at the end of the scope, so that other code pays nothing for their state.
 class TileScope {
  public:

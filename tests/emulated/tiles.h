@@ -12,15 +12,22 @@ struct Tiles {
   uint8_t rows[8] = {};
   uint16_t bytes[8] = {};
   uint8_t data[8][16][64] = {};
+  uint64_t num_loads = 0, num_products = 0;  // since the thread began
 };
 inline Tiles& tiles() {
   static thread_local Tiles state;
   return state;
 }
+inline void forget(Tiles& t) {
+  const uint64_t loads = t.num_loads, products = t.num_products;
+  t = Tiles{};
+  t.num_loads = loads;
+  t.num_products = products;
+}
 inline void tile_loadconfig(const void* config) {
   const uint8_t* c = static_cast<const uint8_t*>(config);
   Tiles& t = tiles();
-  t = Tiles{};
+  forget(t);
   if (c[0] != 1) __builtin_trap();  // palette
   for (int i = 0; i < 8; ++i) {
     std::memcpy(&t.bytes[i], c + 16 + 2 * i, 2);
@@ -28,12 +35,13 @@ inline void tile_loadconfig(const void* config) {
     if (t.rows[i] > 16 || t.bytes[i] > 64) __builtin_trap();
   }
 }
-inline void tile_release() { tiles() = Tiles{}; }
+inline void tile_release() { forget(tiles()); }
 inline void tile_zero(int i) { std::memset(tiles().data[i], 0, sizeof tiles().data[i]); }
 inline void tile_loadd(int i, const void* base, int64_t stride) {
   Tiles& t = tiles();
   if (t.rows[i] == 0) __builtin_trap();  // as the processor does for a tile that is not configured
   tile_zero(i);
+  ++t.num_loads;
   for (int r = 0; r < t.rows[i]; ++r) std::memcpy(t.data[i][r], static_cast<const uint8_t*>(base) + r * stride, t.bytes[i]);
 }
 inline void tile_stored(int i, void* base, int64_t stride) {
@@ -43,7 +51,8 @@ inline void tile_stored(int i, void* base, int64_t stride) {
 }
 // The shape rules whose breach is an exception on the processor.
 inline void check_product(int c, int a, int b) {
-  const Tiles& t = tiles();
+  Tiles& t = tiles();
+  ++t.num_products;
   if (t.rows[c] != t.rows[a] || t.bytes[c] != t.bytes[b] || t.bytes[a] != 4 * t.rows[b] || t.rows[c] == 0) __builtin_trap();
 }
 template <bool a_is_signed, bool b_is_signed>

@@ -7,12 +7,15 @@ from tests.faults.fault import Fault
 DENSE, GROUPED, K, BYTES = (
     f"csrc_avx/linear/{name}.inl.h" for name in ("linear_dense", "linear_grouped", "linear_k", "bytes")
 )
+W8A8, W8A8_END, I4 = (f"csrc_avx/linear/{name}.inl.h" for name in ("linear_w8a8", "w8a8_end", "linear_i4"))
 EPILOGUE, PREPARE, AVX2 = "csrc_common/ref/epilogue.inl.h", "csrc_common/ref/prepare.inl.h", "csrc_common/vec/avx2.h"
 TESTS = "tests/kernels/test_linear.py::"
 BITS = TESTS + "test_bits_of_the_reference_for_every_number_of_rows_and_outputs"
 INPUTS = TESTS + "test_bits_of_the_reference_for_any_number_of_inputs"
 GROUPS = TESTS + "test_bits_of_the_reference_for_one_and_many_groups"
 EPILOGUES = TESTS + "test_epilogue_in_the_contracts_order"
+APART = "tests/kernels/test_linear_apart.py::"
+APART_INPUTS = APART + "test_bits_of_the_reference_for_any_number_of_inputs"
 TRUE_QUOTIENTS = "tests/kernels/test_prepare.py::test_codes_are_true_quotients"
 CODES = "tests/kernels/test_prepare.py::test_int8_codes_scales_and_sums"
 
@@ -187,5 +190,79 @@ FAULTS = [
         "tests/kernels/test_prepare.py::test_bf16_ties_go_to_the_even_neighbour",
         "avx2",
         units=("csrc_avx/linear/prepare__avx2.cpp",),
+    ),
+    Fault(
+        "w8a8_code_offset_127",
+        W8A8,
+        "xor_bits(w[v], bytes_of(128))",
+        "xor_bits(w[v], bytes_of(127))",
+        APART_INPUTS,
+        "linear_w8a8__avx2",
+        is_quick=True,
+    ),
+    Fault(
+        "w8a8_scales_applied_one_by_one",
+        W8A8_END,
+        "V::mul(V::cvt_f32(sum), V::mul(s_a, V::load(scales + p)))",
+        "V::mul(V::mul(V::cvt_f32(sum), s_a), V::load(scales + p))",
+        APART_INPUTS,
+        "linear_w8a8__avx2",
+    ),
+    Fault(
+        "w8a8_last_inputs_dropped",
+        W8A8,
+        "step < steps; step += S",
+        "step < steps - steps % 1024; step += S",
+        APART_INPUTS,
+        "linear_w8a8__avx2",
+    ),
+    Fault(
+        "w8a8_minus_128_not_taken_as_128",
+        W8A8,
+        "mac_wide(acc, abs8(codes), with_sign8(x, codes))",
+        "mac_wide(acc, _mm256_min_epu8(abs8(codes), bytes_of(127)), with_sign8(x, codes))",
+        APART + "test_the_longest_row_fits_int32",
+        "linear_w8a8__avx2",
+    ),
+    Fault(
+        "i4_usual_zero_point_seven",
+        I4,
+        "-8 * asum[r * a.lds]",
+        "-7 * asum[r * a.lds]",
+        APART_INPUTS,
+        "linear_i4__avx2",
+        is_quick=True,
+    ),
+    Fault(
+        "i4_zero_points_read_as_scales",
+        I4,
+        "zeros_at = scales_at + scale_bytes(a.flags) * kPanel",
+        "zeros_at = scales_at",
+        APART_INPUTS,
+        "linear_i4__avx2",
+    ),
+    Fault(
+        "i4_first_input_scale_for_all_groups",
+        I4,
+        "record += bytes, ++s_a, ++asum",
+        "record += bytes, ++asum",
+        APART_INPUTS,
+        "linear_i4__avx2",
+    ),
+    Fault(
+        "i4_high_half_counted_twice",
+        I4,
+        "isum.add(part);\n  }",
+        "part.template half<true>(codes, panel_bytes, x, ldx, mask);\n    isum.add(part);\n  }",
+        APART_INPUTS,
+        "linear_i4__avx2",
+    ),
+    Fault(
+        "row_with_nan_quantized",
+        PREPARE,
+        "if (first != first) top = first;",
+        "",
+        "tests/kernels/test_prepare.py::test_a_group_that_is_not_finite_has_scale_nan_and_hurts_no_other",
+        "prepare_i8row__avx2",
     ),
 ]

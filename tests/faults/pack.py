@@ -8,6 +8,7 @@ PACK, BLOCKS = "csrc_common/ref/pack.inl.h", "csrc_common/packed/gguf_blocks.inl
 SHARED, APART = "csrc_common/ref/pack_panels.inl.h", "csrc_common/ref/pack_apart.inl.h"
 TESTS = "tests/kernels/test_pack.py::"
 PANELS = TESTS + "test_panels_hold_every_code_and_scale_of_the_rows"
+APART_PANELS = TESTS + "test_panels_hold_codes_scales_and_zero_points_kept_apart"
 DENSE = TESTS + "test_dense_rows_of_any_length_and_transposed_sources"
 
 FAULTS = [
@@ -60,4 +61,30 @@ FAULTS = [
         PANELS,
         "pack_q4_k__avx2",
     ),
+    Fault(
+        "pack_what_is_not_finite_unseen",
+        SHARED,
+        "if (is_bad) __atomic_store_n",
+        "if (false && is_bad) __atomic_store_n",
+        TESTS + "test_what_is_not_finite_is_noted_wherever_it_stands",
+        "pack_bf16__avx2",
+        is_quick=True,
+    ),
+    Fault(
+        "pack_apart_halves_swapped",
+        APART,
+        "(first & 15) | (second & 15) << 4",
+        "(second & 15) | (first & 15) << 4",
+        APART_PANELS,
+        "pack_i4__avx2",
+    ),
+    Fault(
+        "pack_apart_zero_points_of_the_first_group",
+        APART,
+        "zero = a.zeros[from * a.groups + g]",
+        "zero = a.zeros[from * a.groups]",
+        APART_PANELS,
+        "pack_i4__avx2",
+    ),
+    Fault("pack_apart_codes_as_stored", APART, "code ^= 128", "code ^= 0", APART_PANELS, "pack_w8a8__avx2"),
 ]

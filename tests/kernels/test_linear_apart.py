@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -194,3 +195,23 @@ def test_the_longest_row_fits_int32(kernel: Kernel) -> None:
         y = multiply(kernel, Case("w8a8", raw), x)
         want = np.where(x[:, :1] > 0, [-128 * 127 * k, 127 * 127 * k], [128 * 127 * k, -127 * 127 * k])
         assert np.array_equal(y, want.astype(np.float32))
+
+
+def tile_counts(kernel: Kernel) -> tuple[int, int]:
+    """Tile loads and products of this thread so far."""
+    loads, products = ctypes.c_uint64(), ctypes.c_uint64()
+    ctypes.CDLL(kernel.module.__file__).octavo_emulated_tiles(ctypes.byref(loads), ctypes.byref(products))
+    return loads.value, products.value
+
+
+@pytest.mark.parametrize("kernel", [p for p in variants(*OPS) if p.id.endswith("__amx")])
+def test_tiles_are_loaded_about_once_per_product(kernel: Kernel) -> None:
+    """Two loads per product would take all the time of a product, even from the first cache."""
+    if kernel.module.__name__ != "octavo._avx_emulated":
+        pytest.skip("only the emulation counts tiles")
+    name, rows, n, k = names_of(kernel)[-1], 128, 64, 2048
+    before = tile_counts(kernel)
+    multiply(kernel, Case(name, apart.tensor(name, n, k)), normal(rows, k))
+    loads, products = (after - at for after, at in zip(tile_counts(kernel), before, strict=True))
+    assert products == rows // 16 * (n // 16) * (k // 64)
+    assert loads <= 1.04 * products
