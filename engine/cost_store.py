@@ -131,7 +131,9 @@ class CostKeeper:
             return CostModel(own.terms, windows=windows, knee=knee, doubt=_DOUBT_OWN)
         if models:
             shares = list(models.values())[-1].shares
-            middle = sorted(shares)[len(shares) // 2]  # a term that one model's steps hardly show may be far off for another
+            middle = sorted(shares)[
+                len(shares) // 2
+            ]  # a term that one model's steps hardly show may be far off for another
             known = [
                 term * min(max(share, middle / _MOST_APART), middle * _MOST_APART)
                 for term, share in zip(self._prior, shares, strict=True)
