@@ -16,8 +16,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from tests.faults.fault import Fault
@@ -118,7 +118,7 @@ class Builder:
     def module(self, name: str, changed: dict[str, Path]) -> Path:
         """Links a module of the unmodified objects with those of `changed` in their place."""
         objects = {unit: self.compile(unit, self.root) for unit in self.commands if unit not in changed} | changed
-        target = self.folder / "modules" / name / f"_avx{sysconfig.get_config_var('EXT_SUFFIX')}"
+        target = self.folder / "modules" / name / f"_avx{EXTENSION_SUFFIXES[0]}"
         target.parent.mkdir(parents=True, exist_ok=True)
         run(
             [self.compiler(), "-shared", *map(str, objects.values()), "-o", str(target), "-lpthread"], f"link of {name}"

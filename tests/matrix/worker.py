@@ -54,9 +54,11 @@ def forced(level: str) -> Any:
 
     from octavo.engine.config import read_environment
     from octavo.platforms.registry import choose_platform
+    from octavo.platforms.select import FAST_LEVELS
 
     environment = read_environment()
-    platform = choose_platform("x86", 2, environment.isa).platform
+    numerics = "fast" if level in FAST_LEVELS else environment.numerics
+    platform = choose_platform("x86", 2, environment.isa, numerics).platform
     chosen = sorted(v.name for v in platform.variants() if v.detail["chosen"])
     results = cases.run_cell(x86_cell(level), cases.reference_results(FOLDER))
     levels = x86_cell(level).sample.__self__.native.levels  # type: ignore[attr-defined]
