@@ -1,9 +1,11 @@
-"""Where a step's time goes: seconds per kernel of a decode step and of a 512-token prefill.
+"""Where a step's time goes, kernel by kernel, and how close each comes to what the machine can do (a roofline).
 
-    octavo bench profile -- [MODEL] [--threads N] [--past TOKENS]
+    octavo bench profile -- [MODEL] [--threads N] [--past TOKENS] [--prefill TOKENS] [--streams N]
 
 profile.decode.KERNEL, profile.prefill.KERNEL: seconds of all instructions of that kernel in the fastest of the repeated
-steps (their sum is profile.decode, profile.prefill); `share` is its part of the step, `calls` how often it ran.
+steps (their sum is profile.decode, profile.prefill); `share` is its part of the step, `calls` how often it ran. bytes and ops:
+what it must move and compute; of_read and of_peak: against the bandwidth and the peak measured at the start; of_limit:
+against whichever of both takes longer (roofline.py). Tables of the same follow on stderr.
 profile.cost.TERM: what engine/cost.py learns from some hundred steps of streams and prompts, in seconds per unit of work;
 profile.cost.ratio: time that as many steps after that took, over what was predicted.
 """
@@ -12,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from benchmarks.common import MODEL, OtherLoad, Samples, parser, report, row
+from benchmarks.common import MODEL, OtherLoad, Samples, parser, report, row, say
+from benchmarks.limits import measured
 from benchmarks.processes import model_file
+from benchmarks.roofline import Work, shares, table, work_of
 
 from octavo.engine.build import build_core
 from octavo.engine.config import EngineConfig
@@ -26,20 +30,19 @@ from octavo.engine.messages import AddRequest
 from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms.types import Batch, KVSpec
 
-PREFILL_TOKENS = 512
 MIXES = ((1, 40, 300), (4, 100, 20), (8, 60, 700), (8, 200, 100), (2, 600, 40))
 
 
-def step_of(spec: KVSpec, past: int, tokens: int) -> Batch:
-    """One sequence with `past` stored tokens and `tokens` new ones, on pages from 1 on."""
+def step_of(spec: KVSpec, past: int, tokens: int, streams: int = 1) -> Batch:
+    """So many sequences, each with `past` stored tokens and `tokens` new ones, on pages from 1 on."""
     blocks = -(-(past + tokens) // spec.block_tokens)
-    table = np.arange(1, 1 + blocks, dtype=np.int32).reshape(1, -1)
+    table = np.arange(1, 1 + streams * blocks, dtype=np.int32).reshape(streams, -1)
     return Batch(
-        token_ids=np.arange(100, 100 + tokens, dtype=np.int32),
-        positions=np.arange(past, past + tokens, dtype=np.int32).reshape(1, -1),
-        query_start=np.array([0, tokens], np.int32),
-        kv_len=np.array([past + tokens], np.int32),
-        token_seq=np.zeros(tokens, np.int32),
+        token_ids=np.arange(100, 100 + streams * tokens, dtype=np.int32) % 1000,
+        positions=np.tile(np.arange(past, past + tokens, dtype=np.int32), streams).reshape(1, -1),
+        query_start=np.arange(streams + 1, dtype=np.int32) * tokens,
+        kv_len=np.full(streams, past + tokens, np.int32),
+        token_seq=np.repeat(np.arange(streams, dtype=np.int32), tokens),
         block_tables=[table] * len(spec.groups),
         logits_rows=np.zeros(0, np.int32),
     )
@@ -80,34 +83,61 @@ def cost_rows(core: EngineCore, args: argparse.Namespace) -> Iterator[dict[str, 
     yield row("profile.cost.ratio", "ratio", [ratio], threads=args.threads, model=args.model)
 
 
+def step_rows(
+    name: str, core: EngineCore, args: argparse.Namespace, batch: Batch, limits: Mapping[str, float]
+) -> Iterator[dict[str, Any]]:
+    """The whole step, then every kernel of it, the costliest first."""
+    executable: Any = core.runner.executable
+    spec = core.runner.spec
+    last = batch.query_start[1:] - 1 if batch.num_tokens == batch.num_seqs else np.array([batch.num_tokens - 1])
+    profiles, totals = [], Samples()
+    for _ in range(max(3, args.repeats)):
+        load = OtherLoad()
+        profiles.append(executable.profile(batch, last.astype(np.int32)))
+        totals.values.append(sum(seconds for _, seconds in profiles[-1]))
+        totals.other.append(load.share())
+    best, whole = profiles[int(np.argmin(totals.values))], min(totals.values)
+    works: dict[str, Work] = {}
+    for (kernel, _), ins in zip(best, executable.recorded.instructions, strict=True):
+        works.setdefault(kernel, Work())
+        works[kernel] += work_of(ins, batch, len(last), spec)
+    common = {"tokens": batch.num_tokens, "streams": batch.num_seqs, "past": args.past, "model": args.model}
+    yield row(f"profile.{name}", "s", totals, threads=args.threads, **common)
+    shown: list[dict[str, Any]] = []
+    for kernel, (seconds, calls) in by_kernel(best).items():
+        more = {"share": round(seconds / whole, 4), "calls": calls, **shares(works[kernel], seconds, kernel, limits)}
+        shown.append({"kernel": kernel, "seconds": seconds, **more})
+        yield row(f"profile.{name}.{kernel}", "s", [seconds], threads=args.threads, **more)
+    at_once = f"{batch.num_seqs} x {batch.num_tokens // batch.num_seqs} tokens behind {args.past}"
+    say(f"\n{table(f'{name}: {at_once}, {whole * 1e3:.2f} ms', shown)}\n")
+
+
 def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Rows of both steps, then of costs."""
-    config = EngineConfig(str(model_file(args.model)), num_threads=args.threads, max_num_seqs=9, is_offline=True)
+    config = EngineConfig(
+        str(model_file(args.model)), num_threads=args.threads, max_num_seqs=max(9, args.streams), is_offline=True,
+        max_batch_tokens=max(512, args.prefill),
+    )  # fmt: skip
     core = build_core(config)
-    executable: Any = core.runner.executable
-    if not hasattr(executable, "profile"):
+    if not hasattr(core.runner.executable, "profile"):
         raise SystemExit(f"platform {core.info.platform} cannot say where its time goes")
-    for name, tokens in (("decode", 1), ("prefill", PREFILL_TOKENS)):
-        batch = step_of(core.runner.spec, args.past, tokens)
-        last = np.array([tokens - 1], np.int32)
-        profiles, totals = [], Samples()
-        for _ in range(max(3, args.repeats)):
-            load = OtherLoad()
-            profiles.append(executable.profile(batch, last))
-            totals.values.append(sum(seconds for _, seconds in profiles[-1]))
-            totals.other.append(load.share())
-        best = profiles[int(np.argmin(totals.values))]
-        whole = min(totals.values)
-        yield row(f"profile.{name}", "s", totals, threads=args.threads, tokens=tokens, past=args.past, model=args.model)
-        for kernel, (seconds, calls) in by_kernel(best).items():
-            share = round(seconds / whole, 4)
-            yield row(f"profile.{name}.{kernel}", "s", [seconds], threads=args.threads, share=share, calls=calls)
+    try:
+        limits: Mapping[str, float] = measured(args.threads)
+    except RuntimeError as error:
+        say(f"without shares of the limits: {error}")
+        limits = {}
+    for name, tokens, streams in (("decode", 1, args.streams), ("prefill", args.prefill, 1)):
+        yield from step_rows(name, core, args, step_of(core.runner.spec, args.past, tokens, streams), limits)
     yield from cost_rows(core, args)
 
 
 def main() -> None:
     options = parser(__doc__, repeats=8)
     options.add_argument("model", nargs="?", default=MODEL)
+    options.add_argument(
+        "--prefill", type=int, default=512, metavar="TOKENS", help="of the prompt (default %(default)s)"
+    )
+    options.add_argument("--streams", type=int, default=1, help="that decode at once (default %(default)s)")
     options.add_argument("--past", type=int, default=64, help="tokens stored before the step (default %(default)s)")
     args = options.parse_args()
     report(results(args), args, "profile")

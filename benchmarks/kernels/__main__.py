@@ -4,7 +4,8 @@
 
 kernels.KERNEL.SHAPE  seconds of one call (the best of the repetitions is `min`). bytes: rows in and out, weights, keys and
                       values as stored, each once; gb_per_s and of_read compare them with a read of memory measured in the
-                      same run; gflop_per_s counts two per multiply-add of products and attention.
+                      same run; gflop_per_s counts two per multiply-add of products and attention, of_peak compares it with
+                      the measured peak of the level's best instruction (limits.py; without a C++ compiler it is left out).
 Weights and keys are pushed out of the caches before a repetition at few rows, because a model's are never there. --cases times
 the conformance tables (tests/cases) instead: odd sizes, all formats, everything warm.
 """
@@ -21,6 +22,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.common import OtherLoad, Samples, parser, read_bandwidth, report, row
+from benchmarks.limits import measured
+from benchmarks.roofline import peak_of
 from benchmarks.sampling import KINDS, logits_of, rows_of
 
 from octavo.platforms.rope import frequencies
@@ -232,6 +235,10 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     team = module.Team(args.threads, 2000)
     read = read_bandwidth(args.threads)
     yield row("kernels.read_bandwidth", "GB/s", [read / 1e9], better="higher", threads=args.threads)
+    try:
+        limits = measured(args.threads)
+    except RuntimeError:
+        limits = {}
     whole = Native(module)
     levels = whole.runnable_levels() if args.levels == "all" else tuple(filter(None, args.levels.split(",")))
     for native in [Native(module, (level,)) for level in levels] or [whole]:
@@ -253,6 +260,8 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 more |= {"bytes": timing.num_bytes, "gb_per_s": round(rate / 1e9, 2), "of_read": round(rate / read, 3)}
             if timing.flops:
                 more["gflop_per_s"] = round(timing.flops / best / 1e9, 2)
+                if peak := peak_of(timing.kernel, limits):
+                    more["of_peak"] = round(timing.flops / best / peak, 3)
             yield row(f"kernels.{timing.kernel}.{shape}", "s", timing.samples, threads=args.threads, **more)
 
 

@@ -7,7 +7,7 @@ program serves prefill, decode and mixed steps.
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +15,13 @@ from numpy.typing import NDArray
 from octavo.engine.errors import PlatformError
 from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Activation, KVSpec, Rope, Rows
+from octavo.platforms.x86.codes import ACTIVATIONS, IDS_SOURCES, KV_TYPES, POOL_MODES, PREPARED, ROWS_KIND
 from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.partials import partials_bytes
 from octavo.platforms.x86.plan import Buffer, place
 from octavo.platforms.x86.symbols import Instruction, Prepared, Recorded, Ref, Symbol, kv_head_bytes, page_bytes
 from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Embedding, X86Linear
-
-ROWS_KIND: dict[Rows, int] = {"tokens": 0, "logits": 1, "sequences": 2}
-ACTIVATIONS: dict[str, int] = {name: i for i, name in enumerate(get_args(Activation))}
-KV_TYPES = {"f32": 0, "bf16": 1, "f16": 2, "int8": 3}
-IDS_SOURCES = {"token_ids": 0, "positions": 1, "token_types": 2}
-#: input form -> inputs of a scale (0: the row, padded to 64), inputs of a sum (0: no scales, bfloat16)
-PREPARED = {
-    "prepare_bf16": (32, 0), "prepare_i8g32": (32, 32), "prepare_i8g64": (64, 64), "prepare_i8g128": (128, 128),
-    "prepare_i8g256": (256, 16), "prepare_i8row": (0, 1),
-}  # fmt: skip
-POOL_MODES = {"cls": 0, "last": 1, "mean": 2}
 
 
 class Recorder:
@@ -130,6 +120,7 @@ class Recorder:
             scale=scale, activation=ACTIVATIONS[activation], flags=weight.packed.flags,
             rows=self._rows_field(x.rows), **self._out(y),
         )  # fmt: skip
+        self._list[-1].weight_bytes = weight.packed.num_bytes(weight.num_out, weight.num_in)
         return y
 
     def gated_mlp(
@@ -276,7 +267,9 @@ class Recorder:
         address = 0 if output is None else resolve(self._at(output))
         head_at = self.head_at if self.head_at >= 0 else len(self._list)
         linear = [self.native.table[op].many_from for op in self.ops() if op.startswith("linear_")]
-        return Recorded(program, arena, output, address, self.segments, head_at, max(linear, default=0), self._held)
+        return Recorded(
+            program, arena, output, address, self.segments, head_at, max(linear, default=0), self._held, self._list
+        )
 
     def _lives(self, output: Symbol | None) -> dict[int, Buffer]:
         """First and last use of every buffer. What `head` reads lives to the end: it may run several times."""

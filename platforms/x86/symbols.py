@@ -60,13 +60,14 @@ class Prepared:
 
 @dataclass
 class Instruction:
-    """One native call to be: its op, how many rows it has, its arguments, and the buffers it touches."""
+    """One native call to be: its op, how many rows it has, its arguments, the buffers it touches, and the bytes of its weight."""
 
     op: str
     rows: Rows
     fields: dict[str, Any]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    weight_bytes: int = 0
 
 
 @dataclass
@@ -82,3 +83,4 @@ class Recorded:
     head_at: int
     knee_rows: int = 0
     held: list[Any] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
