@@ -2,8 +2,8 @@
 
     octavo bench accuracy -- [--model NAME ...] [--formats F ...] [--peer-python /path/with/llama-cpp/bin/python] [--tokens N]
 
-accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, over the whole vocabulary) of our default path (bfloat16 keys and
-                        values) from the float32 run of the dequantized weights, over N tokens of English prose (Python's
+accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, over the whole vocabulary) of our default path (keys and values
+                        as --kv-dtype says) from the float32 run of the dequantized weights, over N tokens of English prose (Python's
                         own manual, `pydoc_data.topics`) in windows of 512; one value per window. Peer: llama.cpp on the very
                         same file, against the same float32 run; ratio (ours / theirs) <= 1 is wanted. top1: equal best tokens.
 A file is the real checkpoint with every matrix written anew in FORMAT (round to nearest); rows that are no whole blocks of 256
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from benchmarks.common import Peer, Samples, parser, report, row, say
@@ -31,7 +31,7 @@ from octavo.engine.models.load import load_model
 from octavo.engine.text.tokenizer import Tokenizer
 from octavo.platforms.platform import Capacity, Executable
 from octavo.platforms.registry import choose_platform
-from octavo.platforms.types import Batch
+from octavo.platforms.types import Batch, KVDtype
 from octavo.quant.formats import BY_NAME
 from octavo.quant.load import pack, unpack
 
@@ -45,11 +45,11 @@ Logits = NDArray[np.float32]
 class Probe:
     """A file's model on the platform in use, one window at a time from an empty cache."""
 
-    def __init__(self, path: Path, threads: int, *, is_exact: bool) -> None:
+    def __init__(self, path: Path, threads: int, kv_dtype: KVDtype, *, is_exact: bool) -> None:
         platform = choose_platform(None, threads).platform
         with Checkpoint.open(path) as checkpoint:
             decoder = load_model(checkpoint, platform.weights(), max_len=WINDOW, expand=is_exact)
-        self.spec = decoder.kv_spec("f32" if is_exact else "bf16", platform.block_tokens)
+        self.spec = decoder.kv_spec("f32" if is_exact else kv_dtype, platform.block_tokens)
         self.blocks = WINDOW // platform.block_tokens
         pages = 1 + self.blocks * len(self.spec.groups)
         self.executable: Executable = platform.build(decoder, self.spec, Capacity(WINDOW, 1, PIECE, WINDOW, pages))
@@ -119,7 +119,7 @@ def measure(name: str, form: str, args: argparse.Namespace, folder: Path) -> dic
         path = folder / f"{name}-{form}.gguf"
         write_as(source, path, form)
     texts = windows(source, args.tokens)
-    exact, ours = Probe(path, args.threads, is_exact=True), Probe(path, args.threads, is_exact=False)
+    exact, ours = (Probe(path, args.threads, args.kv_dtype, is_exact=is_exact) for is_exact in (True, False))
     found: dict[str, list[float]] = {"ours": [], "theirs": []}
     best = {"ours": 0, "theirs": 0}
     with ExitStack() as stack:
@@ -151,6 +151,7 @@ def measure(name: str, form: str, args: argparse.Namespace, folder: Path) -> dic
         path.unlink()
     count = sum(map(len, texts))
     more = {"mean": float(np.mean(found["ours"])), "top1": round(best["ours"] / count, 4), "tokens": count}
+    more["kv_dtype"] = args.kv_dtype
     if peer is None:
         return row(f"accuracy.{name}.{form}", "nats", found["ours"], threads=args.threads, **more)
     theirs_mean = float(np.mean(found["theirs"]))
@@ -179,6 +180,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     made.add_argument("--formats", nargs="+", choices=("stored", *FORMATS), default=["stored", *FORMATS])
     made.add_argument("--peer-python", metavar="PATH", help="a Python with llama-cpp-python")
     made.add_argument("--tokens", type=int, default=4096)
+    made.add_argument("--kv-dtype", choices=get_args(KVDtype), default="bf16", help="our keys and values (default %(default)s)")
     args = made.parse_args(argv)
     report(results(args), args, "accuracy")
 
