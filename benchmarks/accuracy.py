@@ -3,9 +3,10 @@
     octavo bench accuracy -- [--model NAME ...] [--formats F ...] [--peer-python /path/with/llama-cpp/bin/python] [--tokens N]
 
 accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, over the whole vocabulary) of our default path (keys and values
-                        as --kv-dtype says) from the float32 run of the dequantized weights, over N tokens of English prose (Python's
-                        own manual, `pydoc_data.topics`) in windows of 512; one value per window. Peer: llama.cpp on the very
-                        same file, against the same float32 run; ratio (ours / theirs) <= 1 is wanted. top1: equal best tokens.
+                        as --kv-dtype says) from the float32 run of the dequantized weights, over N tokens of English prose
+                        (Python's own manual, `pydoc_data.topics`) in windows of 512; one value per window. Peer: llama.cpp on
+                        the very same file, against the same float32 run; ratio_of_means (ours / theirs) <= 1 is wanted.
+                        top1: equal best tokens.
 A file is the real checkpoint with every matrix written anew in FORMAT (round to nearest); rows that are no whole blocks of 256
 take the 32-wide format that llama.cpp's quantizer would. `stored` is the checkpoint as published.
 """
@@ -180,7 +181,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     made.add_argument("--formats", nargs="+", choices=("stored", *FORMATS), default=["stored", *FORMATS])
     made.add_argument("--peer-python", metavar="PATH", help="a Python with llama-cpp-python")
     made.add_argument("--tokens", type=int, default=4096)
-    made.add_argument("--kv-dtype", choices=get_args(KVDtype), default="bf16", help="our keys and values (default %(default)s)")
+    made.add_argument(
+        "--kv-dtype", choices=get_args(KVDtype), default="bf16", help="our keys and values (default %(default)s)"
+    )
     args = made.parse_args(argv)
     report(results(args), args, "accuracy")
 
