@@ -211,6 +211,7 @@ inline Vector dpbusd(Vector acc, Vector u, Vector s) {
 // What the compiler defines for the level (CMakeLists.txt beside this file names it).
 #if OCTAVO_EMULATE_AVX512
 #define __AVX512F__ 1
+#define OCTAVO_PIN(vector)  // two halves
 #define __AVX512BW__ 1
 #define __AVX512DQ__ 1
 #define __AVX512VL__ 1
