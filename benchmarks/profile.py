@@ -98,7 +98,7 @@ def step_rows(
         totals.other.append(load.share())
     best, whole = profiles[int(np.argmin(totals.values))], min(totals.values)
     works: dict[str, Work] = {}
-    for (kernel, _), ins in zip(best, executable.recorded.instructions, strict=True):
+    for (kernel, _), ins in zip(best, executable.profiled(), strict=True):
         works.setdefault(kernel, Work())
         works[kernel] += work_of(ins, batch, len(last), spec)
     common = {"tokens": batch.num_tokens, "streams": batch.num_seqs, "past": args.past, "model": args.model}

@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -68,6 +70,12 @@ const KernelRow* row_by_name(const std::string& name) {
   throw std::invalid_argument("no kernel is called " + name + "; kernels() lists them");
 }
 
+const KernelRow* runnable(const std::string& name) {
+  const KernelRow* row = row_by_name(name);
+  if (row->required & ~available_features()) throw std::invalid_argument(name + ": this processor lacks its features");
+  return row;
+}
+
 constexpr const char* kOtherSources = "; this module and the Python code are of different sources: install again (ci/install)";
 
 // Puts a value into its field. A pointer is an address, or an array whose address is meant; the caller keeps that alive as
@@ -105,6 +113,11 @@ void put(uint8_t* args, const Field& field, const py::handle& value) {
       const auto v = value.cast<std::pair<int32_t, int32_t>>();
       const Rows rows{v.first, v.second};
       std::memcpy(at, &rows, sizeof rows);
+      break;
+    }
+    case FieldKind::kernel: {
+      const KernelRow* row = runnable(value.cast<std::string>());
+      std::memcpy(at, &row, sizeof row);
       break;
     }
   }
@@ -198,13 +211,11 @@ class PyProgram {
  public:
   size_t add(const std::string& few, const std::string& many, int64_t many_from, std::pair<int32_t, int32_t> rows, const py::dict& fields) {
     Instruction ins{};
-    ins.few = row_by_name(few);
-    ins.many = row_by_name(many);
+    ins.few = runnable(few);
+    ins.many = runnable(many);
     ins.many_from = many_from;
     ins.rows = Rows{rows.first, rows.second};
     if (ins.few->fields != ins.many->fields) throw std::invalid_argument(few + " and " + many + " take different arguments");
-    for (const KernelRow* row : {ins.few, ins.many})
-      if (row->required & ~available_features()) throw std::invalid_argument(std::string(row->name) + ": this processor lacks its features");
     fill(ins.args, *ins.few, fields);
     return program_.add(ins);
   }
@@ -218,10 +229,10 @@ class PyProgram {
     return out;
   }
   void run(PyTeam& team, const PyStep& step, size_t first, size_t last) { run_timed(team, step, first, last, nullptr); }
-  std::vector<double> profile(PyTeam& team, const PyStep& step) {
+  std::vector<double> profile(PyTeam& team, const PyStep& step, size_t first, size_t last) {
     std::vector<double> clock(size());
-    run_timed(team, step, 0, size(), clock.data());
-    return clock;
+    run_timed(team, step, first, last, clock.data());
+    return {clock.begin() + std::min(first, size()), clock.begin() + std::min(last, size())};
   }
 
  private:
@@ -295,7 +306,8 @@ PYBIND11_MODULE(OCTAVO_MODULE, m) {
       .def("__len__", &PyProgram::size)
       .def_property_readonly("names", &PyProgram::names)
       .def("run", &PyProgram::run, py::arg("team"), py::arg("step"), py::arg("first"), py::arg("last"))
-      .def("profile", &PyProgram::profile, py::arg("team"), py::arg("step"));
+      .def("profile", &PyProgram::profile, py::arg("team"), py::arg("step"), py::arg("first") = 0,
+           py::arg("last") = SIZE_MAX);
 }
 
 }  // namespace octavo

@@ -1,6 +1,7 @@
 #include "registry.h"
 
 #include "contract/attention.h"
+#include "contract/greedy_head.h"
 #include "contract/linear.h"
 #include "contract/sample.h"
 #include "contract/token.h"

@@ -116,6 +116,7 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
         kv_bytes=config.kv_bytes,
         max_model_len=max_len,
         max_num_seqs=config.max_num_seqs,
+        logits_bytes=4 * max_logits * decoder.spec.vocab,
     )
     if any(group.kind is GroupKind.FULL for group in spec.groups):  # then no sequence is longer than the pool
         max_len = min(max_len, (plan.num_pages - 1) * spec.block_tokens)

@@ -33,6 +33,7 @@ class MemoryPlan:
     page_bytes: int
     num_pages: int
     block_tokens: int
+    logits_bytes: int = 0  # of scratch; steps whose rows all take their best token do not touch them
 
     @property
     def kv_bytes(self) -> int:
@@ -44,7 +45,8 @@ class MemoryPlan:
         gib = GIB
         return (
             f"memory: usable {self.usable_bytes / gib:.2f} GiB, free {self.free_bytes / gib:.2f}, weights "
-            f"{self.weights_bytes / gib:.2f}, scratch {self.scratch_bytes / gib:.2f}, head-room "
+            f"{self.weights_bytes / gib:.2f}, scratch {self.scratch_bytes / gib:.2f} (logits "
+            f"{self.logits_bytes / gib:.2f}, unused by greedy steps), head-room "
             f"{self.headroom_bytes / gib:.2f}, KV pool {self.kv_bytes / gib:.2f} GiB = {self.num_pages} pages of "
             f"{self.page_bytes >> 10} KiB ({self.block_tokens} tokens)"
         )
@@ -61,8 +63,10 @@ def plan_memory(
     kv_bytes: int | None,
     max_model_len: int,
     max_num_seqs: int,
+    logits_bytes: int = 0,
 ) -> MemoryPlan:
-    """Pages for the KV pool. `free_bytes` is read after the weights were loaded; ConfigError if nothing useful fits."""
+    """Pages for the KV pool. `free_bytes` is read after the weights were loaded, `logits_bytes` are part of scratch; ConfigError
+    if nothing useful fits."""
     headroom = max(int(usable_bytes * HEADROOM_SHARE), min(HEADROOM_MIN_BYTES, usable_bytes // 4))
     room = free_bytes - scratch_bytes - headroom
     blocks_of_one = -(-max_model_len // spec.block_tokens) * len(spec.groups)
@@ -89,8 +93,9 @@ def plan_memory(
             f"{page_bytes >> 10} KiB; raise the memory limit, or lower --max-batch-tokens or --max-model-len"
         )
     return MemoryPlan(
-        usable_bytes, free_bytes, weights_bytes, scratch_bytes, headroom, page_bytes, int(pages), spec.block_tokens
-    )
+        usable_bytes, free_bytes, weights_bytes, scratch_bytes, headroom, page_bytes, int(pages), spec.block_tokens,
+        logits_bytes,
+    )  # fmt: skip
 
 
 def _gib(num_bytes: int) -> str:

@@ -126,9 +126,17 @@ class Runner:
 
     # -- tokens ------------------------------------------------------------------------------------------------------
     def _sample(self, entries: list[PlanEntry], slots: list[int], result: StepResult) -> None:
-        """One row per sampling entry, in pieces the executable can hold."""
+        """One row per sampling entry: all at once where each takes its best token and nothing else is asked, else from logits,
+        in pieces the executable can hold."""
         sampling = [i for i, entry in enumerate(entries) if entry.is_sampling]
+        if not sampling:
+            return
         ends = np.cumsum([entry.num_tokens for entry in entries]) - 1
+        if self._rows.are_greedy([slots[i] for i in sampling]):
+            best = self.executable.greedy(ends[sampling].astype(np.int32)).tolist()
+            for i, token in zip(sampling, best, strict=True):
+                result.tokens[i] = [token]
+            return
         step = self.capacity.max_logits
         for at in range(0, len(sampling), step):
             piece = sampling[at : at + step]

@@ -126,6 +126,7 @@ class SlotRows:
         self.num_logprobs = np.zeros(num_slots, np.int32)
         self.state: list[SamplingState | None] = [None] * num_slots
         self.is_plain = [True] * num_slots
+        self.is_greedy = [False] * num_slots
 
     def set(self, slot: int, request: Request) -> None:
         """Fills a slot for a request."""
@@ -155,6 +156,11 @@ class SlotRows:
             or state.static_mask is not None
             or request.mask
         )
+        self.is_greedy[slot] = self.is_plain[slot] and p.temperature == 0 and p.logprobs is None
+
+    def are_greedy(self, slots: Sequence[int]) -> bool:
+        """Whether each of these takes the token of the greatest logit, so that nobody needs to see the others."""
+        return all(self.is_greedy[slot] for slot in slots)
 
     def clear(self, slot: int) -> None:
         """Lets go of a finished request."""

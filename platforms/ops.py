@@ -198,6 +198,14 @@ class Ops(Protocol):
         """[R, vocab] logits: linear, then softcap if not 0."""
         ...
 
+    def greedy_head(self, x: Array, weight: LinearWeight, *, scale: float = 1.0, softcap: float = 0.0) -> Array:
+        """[R, 1] int32: of each row of `lm_head`'s logits the id that greedy sampling takes; no logits need to be in memory.
+
+        NaN and -inf are no candidates, +inf counts as the largest float32, the lowest id of equals wins, -1 if there is none.
+        Models call `lm_head`; `Executable.greedy` puts this in its place.
+        """
+        ...
+
     def pool(self, x: Array, mode: str, *, normalize: bool = False) -> Array:
         """[S, width]: cls, last or mean of each sequence's rows (mean: tokens added in order, then divided by the count).
 

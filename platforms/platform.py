@@ -1,7 +1,7 @@
 """What a platform is to the engine: a probe, a place for weights, and models made executable. Twelve members at most.
 
 The engine never asks which platform runs. It asks for sizes, hands over weights, gets an `Executable` and drives it:
-`copy_blocks`, `run`, `head`, `sample`.
+`copy_blocks`, `run`, then `head` and `sample`, or `greedy`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Capacity:
 
     max_tokens: int
     max_seqs: int
-    max_logits: int  # rows of one `head` call; more rows are served by more calls
+    max_logits: int  # rows of one `head` call; more rows are served by more calls (`greedy` takes max_seqs)
     max_len: int  # positions of one sequence
     num_pages: int  # page 0 is the null page
 
@@ -63,6 +63,13 @@ class Executable(Protocol):
 
     def head(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """Logits [len(rows), vocab] of these token rows of the last run; valid until the next call."""
+        ...
+
+    def greedy(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Ids that `sample` takes from `head(rows)` at temperature 0 with nothing else asked; at most max_seqs rows at a time.
+
+        Cheaper than both, and logits take no memory.
+        """
         ...
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:

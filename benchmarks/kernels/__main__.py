@@ -40,7 +40,7 @@ FLUSH_BYTES = 96 << 20
 COLD_ROWS = 4
 TABLES = (
     *("add", "embedding", "rms_norm", "layer_norm", "rope", "linear", "gated_mlp", "paged_attention"),
-    *("varlen_attention", "softcap", "lm_head", "pool"),
+    *("varlen_attention", "softcap", "lm_head", "greedy_head", "pool"),
 )
 
 
@@ -106,7 +106,7 @@ def work_of(
         num_bytes += int(reach.sum()) * spec.num_kv_heads * kv_head_bytes(spec) // spec.block_tokens + rows[0].nbytes
         visible = np.minimum(step.positions[0] + 1, window) if window else step.positions[0] + 1
         flops = 4 * int(visible.sum()) * kwargs["heads"] * spec.head_dim
-    elif op not in ("linear", "gated_mlp", "lm_head", "embedding", "kv_append"):
+    elif op not in ("linear", "gated_mlp", "lm_head", "greedy_head", "embedding", "kv_append"):
         num_bytes += rows[0].nbytes if rows else 0  # written back
     return num_bytes, flops, num_rows <= COLD_ROWS
 

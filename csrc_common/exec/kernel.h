@@ -96,7 +96,8 @@ struct Lane {
 
 using Kernel = void (*)(const void* args, const Step& step, const Lane& lane);
 
-enum class FieldKind : uint8_t { pointer, i64, i32, f32, rows };
+// `kernel`: another kernel, which this one calls for parts of its work (const KernelRow*; given by name).
+enum class FieldKind : uint8_t { pointer, i64, i32, f32, rows, kernel };
 
 struct Field {
   const char* name;

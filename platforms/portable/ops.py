@@ -25,7 +25,17 @@ from octavo.quant.formats import format_named
 
 LEVEL = "numba"
 COMPILED = frozenset(
-    {"linear", "gated_mlp", "lm_head", "rms_norm", "layer_norm", "softcap", "paged_attention", "varlen_attention"}
+    {
+        "linear",
+        "gated_mlp",
+        "lm_head",
+        "greedy_head",
+        "rms_norm",
+        "layer_norm",
+        "softcap",
+        "paged_attention",
+        "varlen_attention",
+    }
 )
 _NOTHING = np.zeros((1, 0, 0), np.float32)
 _NO_VECTOR = np.zeros(0, np.float32)

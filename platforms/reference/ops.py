@@ -20,6 +20,7 @@ from octavo.platforms.reference.attention import Keys, Scoring, attend
 from octavo.platforms.reference.f32 import F32, add, div, fma32, mul, sqrt, sub, sum16, sum16_squares
 from octavo.platforms.reference.kv import K, PagePool, V, query_positions
 from octavo.platforms.reference.products import dot32, integer_dot
+from octavo.platforms.reference.sample import best_id, clean
 from octavo.platforms.reference.weights import ReferenceEmbedding, ReferenceLinear
 from octavo.platforms.rope import cos_sin
 from octavo.platforms.types import Activation, Batch, Rope
@@ -253,6 +254,16 @@ class ReferenceOps:
 
     def lm_head(self, x: F32, weight: ReferenceLinear, *, scale: float = 1.0, softcap: float = 0.0) -> F32:
         self._note("lm_head", weight.format)
+        return self._logits(x, weight, scale, softcap)
+
+    def greedy_head(
+        self, x: F32, weight: ReferenceLinear, *, scale: float = 1.0, softcap: float = 0.0
+    ) -> NDArray[np.int32]:
+        self._note("greedy_head", weight.format)
+        logits = self._logits(x, weight, scale, softcap)
+        return np.array([best_id(*clean(row)) for row in logits], np.int32).reshape(-1, 1)
+
+    def _logits(self, x: F32, weight: ReferenceLinear, scale: float, softcap: float) -> F32:
         logits = self.linear(x, weight, scale=scale)
         return self.softcap(logits, softcap) if softcap else logits
 

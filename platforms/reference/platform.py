@@ -22,7 +22,7 @@ from octavo.platforms.reference.f32 import F32
 from octavo.platforms.reference.kv import PagePool, page_bytes
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.reference.sample import sample
-from octavo.platforms.reference.weights import ReferenceWeights
+from octavo.platforms.reference.weights import ReferenceLinear, ReferenceWeights
 from octavo.platforms.types import I32, Batch, KVSpec, SampleBatch, SampleResult, Variant
 
 OPS = (
@@ -39,16 +39,18 @@ OPS = (
     "gather_rows",
     "softcap",
     "lm_head",
+    "greedy_head",
     "pool",
     "sample",
 )
 
 
 class TwoHalves(ReferenceOps):
-    """Keeps the rows that reach `gather_rows`, or feeds kept rows in."""
+    """Keeps the rows that reach `gather_rows`, or feeds kept rows in. `is_greedy`: the head gives ids, not logits."""
 
     hidden: F32 | None = None
     wanted: I32 | None = None
+    is_greedy: bool = False
 
     def gather_rows(self, x: F32) -> F32:
         if self.wanted is None:
@@ -58,6 +60,10 @@ class TwoHalves(ReferenceOps):
         if self.hidden is None:
             raise PlatformError("head was asked for rows before any step ran: call run(batch) first")
         return self.hidden[self.wanted]
+
+    def lm_head(self, x: F32, weight: ReferenceLinear, *, scale: float = 1.0, softcap: float = 0.0) -> Any:
+        head = super().greedy_head if self.is_greedy else super().lm_head
+        return head(x, weight, scale=scale, softcap=softcap)
 
 
 class ReferenceExecutable:
@@ -80,7 +86,7 @@ class ReferenceExecutable:
     def run(self, batch: Batch) -> None:
         check_size(batch, self.capacity)
         self.ops.begin(batch)
-        self.ops.wanted = None
+        self.ops.wanted, self.ops.is_greedy = None, False
         self.model.forward(cast(Ops, self.ops), batch)
         nothing = np.zeros(0, np.int32)
         self._empty = replace(
@@ -96,12 +102,18 @@ class ReferenceExecutable:
         )
 
     def head(self, rows: NDArray[np.int32]) -> F32:
+        return np.ascontiguousarray(self._second_half(rows, is_greedy=False))
+
+    def greedy(self, rows: NDArray[np.int32]) -> I32:
+        return np.ascontiguousarray(self._second_half(rows, is_greedy=True)[:, 0])
+
+    def _second_half(self, rows: NDArray[np.int32], *, is_greedy: bool) -> Any:
         if self._empty is None:
             raise PlatformError("head was asked for rows before any step ran: call run(batch) first")
         self.ops.begin(self._empty)
         self.ops.wanted = np.asarray(rows, np.int32)
-        logits: Any = self.model.forward(cast(Ops, self.ops), self._empty)
-        return np.ascontiguousarray(logits)
+        self.ops.is_greedy = is_greedy
+        return self.model.forward(cast(Ops, self.ops), self._empty)
 
     def sample(self, logits: F32, batch: SampleBatch) -> SampleResult:
         return sample(logits, batch)

@@ -184,6 +184,13 @@ def _copy(cell: Cell) -> list[Result]:
     return [ops.paged_attention(values("copy q", 1, 64), layer=0, heads=2, scale=0.2)]
 
 
+def _greedy_head(cell: Cell) -> list[Result]:
+    """More panels than are computed at a time, the last one short; capped logits are equal in part."""
+    weight = cell.weights().linear([tensor("greedy head", "f32", 1995, 20)])
+    x, ops = values("greedy head x", 19, 20), cell.ops()
+    return [ops.greedy_head(x, weight), ops.greedy_head(x[:2], weight, scale=40.0, softcap=2.0)]
+
+
 # -- sampling ----------------------------------------------------------------------------------------------------------
 def _sample(cell: Cell) -> list[Result]:
     num_rows, vocab = 6, 4200
@@ -246,4 +253,5 @@ _CASES: tuple[Case, ...] = (
     Case("varlen attention", ("varlen_attention",), _varlen),
     Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16"), _copy),
     Case("sample", ("sample",), _sample),
+    Case("greedy head", ("greedy_head", "linear_f32", "pack_f32"), _greedy_head),
 )

@@ -70,4 +70,5 @@ GOLDEN: dict[str, str] = {
     "varlen attention": "40f53c934196c256",
     "copy_blocks": "3d3612dddf240588",
     "sample": "1e8eccb4dbd0f77e",
+    "greedy head": "99aaa2c49bba67fc",
 }

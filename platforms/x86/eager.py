@@ -52,12 +52,12 @@ class EagerOps:
         if op.startswith("_") or not hasattr(Recorder, op):
             raise AttributeError(op)
 
-        def call(*args: Any, **kwargs: Any) -> F32 | None:
+        def call(*args: Any, **kwargs: Any) -> Any:
             return self._call(op, args, kwargs)
 
         return call
 
-    def _call(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> F32 | None:
+    def _call(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrays = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray) and a.ndim == 2]
         num_rows = arrays[0].shape[0] if arrays else 0
         batch = self._batch
@@ -87,8 +87,8 @@ class EagerOps:
         rows = {"tokens": tokens, "logits": logits, "sequences": seqs}[output.rows]
         start = (recorded.output_address - recorded.arena.address) // 4
         flat = np.frombuffer(recorded.arena, np.uint8).view(np.float32)[start : start + rows * output.stride]
-        result: F32 = flat.reshape(rows, output.stride)[:, : output.width].copy()
-        return result
+        result: Any = flat.reshape(rows, output.stride)[:, : output.width].copy()
+        return result.view(np.int32) if output.is_int else result
 
     def _execute(self, program: Any, step: Any) -> None:
         program.run(self.team, step, 0, len(program))

@@ -13,7 +13,7 @@ from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Batch, SampleBatch, SampleResult
 from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.sampling import NativeSampler
-from octavo.platforms.x86.symbols import Recorded
+from octavo.platforms.x86.symbols import Instruction, Recorded
 from octavo.platforms.x86.tables import RopeTables
 
 _NO_ROWS = np.zeros(0, np.int32)
@@ -46,6 +46,7 @@ class X86Executable:
         self._pool_address = 0 if pool is None else pool.address
         self._pages = None if pool is None else np.frombuffer(pool, np.uint8)
         self._output = self._view(recorded)
+        self._ids = self._view_ids(recorded)
         self._sampler = NativeSampler(native, team)
 
     def _view(self, recorded: Recorded) -> NDArray[np.float32]:
@@ -56,6 +57,13 @@ class X86Executable:
         flat = np.frombuffer(recorded.arena, np.uint8).view(np.float32)[start:]
         rows = min(self.max_logits, (flat.size - width) // stride + 1)
         return np.lib.stride_tricks.as_strided(flat, (rows, width), (stride * 4, 4))
+
+    def _view_ids(self, recorded: Recorded) -> NDArray[np.int32]:
+        if recorded.greedy is None:
+            return np.zeros(0, np.int32)
+        start = (recorded.greedy.address - recorded.arena.address) // 4
+        flat = np.frombuffer(recorded.arena, np.uint8).view(np.int32)[start:]
+        return flat[:: recorded.greedy.ids.stride][: self.capacity.max_seqs]
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         if self._pages is None:
@@ -78,21 +86,51 @@ class X86Executable:
     def head(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         if self._batch is None or len(rows) > self.max_logits:
             raise ValueError(f"head: {len(rows)} rows after a run; at most {self.max_logits} at a time")
-        step = self._step(self._batch, np.ascontiguousarray(rows, np.int32))
-        self.recorded.program.run(self.team, step, self.recorded.head_at, len(self.recorded.program))
+        self._run_head(rows, is_greedy=False)
         return self._output[: len(rows)]
+
+    def greedy(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        most = self.capacity.max_seqs
+        if self._batch is None or self.recorded.greedy is None or len(rows) > most:
+            raise ValueError(f"greedy: {len(rows)} rows after a run of a model with a head; at most {most} at a time")
+        self._run_head(rows, is_greedy=True)
+        ids: NDArray[np.int32] = self._ids[: len(rows)].copy()
+        return ids
+
+    def _run_head(self, rows: NDArray[np.int32], *, is_greedy: bool) -> None:
+        assert self._batch is not None
+        step = self._step(self._batch, np.ascontiguousarray(rows, np.int32))
+        for first, last in self._head_ranges(is_greedy=is_greedy):
+            self.recorded.program.run(self.team, step, first, last)
+
+    def _head_ranges(self, *, is_greedy: bool) -> list[tuple[int, int]]:
+        """Instructions of the head with one of its endings."""
+        at, greedy, end = self.recorded.head_at, self.recorded.greedy, len(self.recorded.program)
+        if greedy is None:
+            return [(at, end)]
+        return [(at, greedy.last)] if is_greedy else [(at, greedy.first), (greedy.last, end)]
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
         return self._sampler.sample(logits, batch)
 
     def profile(self, batch: Batch, rows: NDArray[np.int32]) -> list[tuple[str, float]]:
-        """Seconds per instruction of one whole step (kernel name, seconds); the step runs as it would otherwise."""
+        """Seconds per instruction of one whole step with logits (kernel name, seconds); it runs as it would otherwise."""
         self._batch = batch
         self._rope.fill(int(batch.positions.max()) + 1)
         step = self._step(batch, np.ascontiguousarray(rows, np.int32))
         program = self.recorded.program
-        names = [few for few, _ in program.names]
-        return list(zip(names, program.profile(self.team, step), strict=True))
+        found: list[tuple[str, float]] = []
+        for first, last in self._profiled():
+            names = [few for few, _ in program.names[first:last]]
+            found += zip(names, program.profile(self.team, step, first, last), strict=True)
+        return found
+
+    def profiled(self) -> list[Instruction]:
+        """The instructions that `profile` times, in order."""
+        return [ins for first, last in self._profiled() for ins in self.recorded.instructions[first:last]]
+
+    def _profiled(self) -> list[tuple[int, int]]:
+        return [(0, self.recorded.head_at), *self._head_ranges(is_greedy=False)]
 
     def close(self) -> None:
         """Lets go of the paged memory; the object takes no steps afterwards."""

@@ -7,6 +7,7 @@ program serves prefill, decode and mixed steps.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 from octavo.engine.errors import PlatformError
 from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Activation, KVSpec, Rope, Rows
-from octavo.platforms.x86.codes import ACTIVATIONS, IDS_SOURCES, KV_TYPES, POOL_MODES, PREPARED, ROWS_KIND
+from octavo.platforms.x86.codes import IDS_SOURCES, KV_TYPES, POOL_MODES, ROWS_KIND
 from octavo.platforms.x86.native import Native
 from octavo.platforms.x86.partials import partials_bytes
 from octavo.platforms.x86.plan import Buffer, place
-from octavo.platforms.x86.symbols import Instruction, Prepared, Recorded, Ref, Symbol, kv_head_bytes, page_bytes
+from octavo.platforms.x86.products import greedy_head, prepare, product
+from octavo.platforms.x86.symbols import Greedy, Instruction, Prepared, Recorded, Ref, Symbol, kv_head_bytes, page_bytes
 from octavo.platforms.x86.tables import RopeTables
 from octavo.platforms.x86.weights import X86Embedding, X86Linear
 
@@ -41,12 +43,13 @@ class Recorder:
         self.num_threads = num_threads
         self.max_rows: dict[Rows, int] = {
             "tokens": capacity.max_tokens,
-            "logits": capacity.max_logits,
+            "logits": max(capacity.max_logits, capacity.max_seqs),
             "sequences": capacity.max_seqs,
         }
         self.rope_tables = rope_tables
         self.segments: list[tuple[str, int]] = []
         self.head_at = -1
+        self.greedy: Greedy | None = None
         self._bytes: list[int] = []
         self._external: dict[int, int] = {}
         self._list: list[Instruction] = []
@@ -100,28 +103,7 @@ class Recorder:
         residual: Symbol | None = None,
         scale: float = 1.0,
     ) -> Symbol:
-        if x.width != weight.num_in:
-            raise PlatformError(f"linear: input of width {x.width} for a weight of {weight.num_in} inputs")
-        y = self._new(weight.num_out, x.rows)
-        prepared = self._prepare(x, weight.packed.prepare)
-        reads = [Symbol(prepared.q, 0, 0, x.rows)] + [s for s in (gate, residual) if s is not None]
-        if prepared.scales >= 0:
-            reads += [Symbol(prepared.scales, 0, 0, x.rows), Symbol(prepared.sums, 0, 0, x.rows)]
-        direct = weight.packed.prepare == ""
-        self._held.append(weight)
-        self._emit(
-            f"linear_{weight.packed.kind}", x.rows, reads=tuple(reads), writes=(y,),
-            x=self._at(x) if direct else Ref(prepared.q), ldx=x.stride if direct else prepared.stride,
-            scales=Ref(prepared.scales) if prepared.scales >= 0 else 0,
-            sums=Ref(prepared.sums) if prepared.sums >= 0 else 0, lds=prepared.scale_stride,
-            weight=weight.address, n=weight.num_out, k=weight.num_in, bias=weight.bias_address,
-            gate=0 if gate is None else self._at(gate), ldgate=0 if gate is None else gate.stride,
-            residual=0 if residual is None else self._at(residual), ldres=0 if residual is None else residual.stride,
-            scale=scale, activation=ACTIVATIONS[activation], flags=weight.packed.flags,
-            rows=self._rows_field(x.rows), **self._out(y),
-        )  # fmt: skip
-        self._list[-1].weight_bytes = weight.packed.num_bytes(weight.num_out, weight.num_in)
-        return y
+        return self._linear(x, weight, self._new(weight.num_out, x.rows), activation, gate, residual, scale)
 
     def gated_mlp(
         self,
@@ -203,16 +185,20 @@ class Recorder:
         return y
 
     def softcap(self, x: Symbol, cap: float) -> Symbol:
-        y = self._new(x.width, x.rows)
-        self._emit(
-            "softcap", x.rows, reads=(x,), writes=(y,),
-            x=self._at(x), ldx=x.stride, width=x.width, cap=cap, rows=self._rows_field(x.rows), **self._out(y),
-        )  # fmt: skip
-        return y
+        return self._softcap(x, self._new(x.width, x.rows), cap)
 
     def lm_head(self, x: Symbol, weight: X86Linear, *, scale: float = 1.0, softcap: float = 0.0) -> Symbol:
-        logits = self.linear(x, weight, scale=scale)
-        return self.softcap(logits, softcap) if softcap else logits
+        most_rows = self.capacity.max_logits if x.rows == "logits" else 0
+        logits = self._new(weight.num_out, x.rows, most_rows=most_rows)
+        if self.head_at >= 0:  # a model's head, of which a step runs one of two endings
+            prepare(self, x, weight.packed.prepare)
+            greedy_at, ids = len(self._list), self.greedy_head(x, weight, scale=scale, softcap=softcap)
+            self.greedy = Greedy(ids, greedy_at, len(self._list))
+        self._linear(x, weight, logits, "none", None, None, scale)
+        return self._softcap(logits, logits, softcap) if softcap else logits
+
+    def greedy_head(self, x: Symbol, weight: X86Linear, *, scale: float = 1.0, softcap: float = 0.0) -> Symbol:
+        return greedy_head(self, x, weight, scale, softcap)
 
     def pool(self, x: Symbol, mode: str, *, normalize: bool = False) -> Symbol:
         y = self._new(x.width, "sequences")
@@ -267,8 +253,11 @@ class Recorder:
         address = 0 if output is None else resolve(self._at(output))
         head_at = self.head_at if self.head_at >= 0 else len(self._list)
         linear = [self.native.table[op].many_from for op in self.ops() if op.startswith("linear_")]
+        if self.greedy is not None:
+            self.greedy = replace(self.greedy, address=resolve(self._at(self.greedy.ids)))
+        knee = max(linear, default=0)
         return Recorded(
-            program, arena, output, address, self.segments, head_at, max(linear, default=0), self._held, self._list
+            program, arena, output, address, self.segments, head_at, knee, self.greedy, self._held, self._list
         )
 
     def _lives(self, output: Symbol | None) -> dict[int, Buffer]:
@@ -301,38 +290,40 @@ class Recorder:
             Instruction(op, kind, fields, tuple(s.buffer for s in reads), tuple(s.buffer for s in writes))
         )
 
-    def _new(self, width: int, rows: Rows, element_bytes: int = 4) -> Symbol:
+    def _new(
+        self, width: int, rows: Rows, element_bytes: int = 4, *, most_rows: int = 0, is_int: bool = False
+    ) -> Symbol:
         lines = -(-width * element_bytes // 64)
         lines += lines > 8 and lines % 2 == 0  # rows a power of two apart would share one set of the cache
         stride = lines * 64 // element_bytes
-        self._bytes.append(stride * element_bytes * self.max_rows[rows])
-        return Symbol(len(self._bytes) - 1, width, stride, rows)
+        memory = self._memory(stride * element_bytes * (most_rows or self.max_rows[rows]))
+        return Symbol(memory.buffer, width, stride, rows, is_int=is_int)
 
-    def _prepare(self, x: Symbol, form: str) -> Prepared:
-        if not form:
-            return Prepared(x.buffer, x.stride, -1, -1, 0)
-        key = (x.buffer, x.column, x.width, form)
-        if key in self._prepared:
-            return self._prepared[key]
-        group, per_sum = PREPARED[form]
-        q = self._new(-(-x.width // (group or 64)) * (group or 64), x.rows, 1 if per_sum else 2)
-        scales = sums = None
-        stride = 0
-        if per_sum:
-            scales = self._new(-(-x.width // group) if group else 1, x.rows)
-            stride = scales.stride
-            sums = self._new(stride * (group // per_sum if group else 1), x.rows)
+    def _memory(self, num_bytes: int) -> Symbol:
+        self._bytes.append(num_bytes)
+        return Symbol(len(self._bytes) - 1, 0, 0, "tokens")
+
+    def _linear(
+        self,
+        x: Symbol,
+        weight: X86Linear,
+        y: Symbol,
+        activation: Activation,
+        gate: Symbol | None,
+        residual: Symbol | None,
+        scale: float,
+    ) -> Symbol:
+        reads, fields = product(self, x, weight, activation=activation, gate=gate, residual=residual, scale=scale)
+        self._emit(f"linear_{weight.packed.kind}", x.rows, reads=reads, writes=(y,), **fields, **self._out(y))
+        self._list[-1].weight_bytes = weight.packed.num_bytes(weight.num_out, weight.num_in)
+        return y
+
+    def _softcap(self, x: Symbol, y: Symbol, cap: float) -> Symbol:
         self._emit(
-            form, x.rows, reads=(x,), writes=tuple(s for s in (q, scales, sums) if s is not None),
-            x=self._at(x), ldx=x.stride, k=x.width, q=Ref(q.buffer), ldq=q.stride,
-            scales=0 if scales is None else Ref(scales.buffer), sums=0 if sums is None else Ref(sums.buffer),
-            lds=stride, rows=self._rows_field(x.rows),
+            "softcap", x.rows, reads=(x,), writes=(y,),
+            x=self._at(x), ldx=x.stride, width=x.width, cap=cap, rows=self._rows_field(x.rows), **self._out(y),
         )  # fmt: skip
-        made = Prepared(
-            q.buffer, q.stride, -1 if scales is None else scales.buffer, -1 if sums is None else sums.buffer, stride
-        )
-        self._prepared[key] = made
-        return made
+        return y
 
     def _norm(self, op: str, x: Symbol, weight: Any, bias: Any, eps: float, heads: int) -> Symbol:
         y = self._new(x.width, x.rows)
@@ -352,8 +343,7 @@ class Recorder:
         )  # fmt: skip
         if not size:
             return (), {"partials": 0, "partials_bytes": 0, "counters": 0}
-        self._bytes.append(size)
-        partials = Symbol(len(self._bytes) - 1, 0, 0, "tokens")
+        partials = self._memory(size)
         num_counters = self.capacity.max_seqs * heads
         if num_counters not in self._counters:
             self._counters[num_counters] = self.native.module.Arena(4 * num_counters)  # zeroed

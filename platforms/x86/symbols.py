@@ -37,6 +37,7 @@ class Symbol:
     stride: int
     rows: Rows
     column: int = 0
+    is_int: bool = False  # int32 instead
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,20 @@ class Instruction:
     weight_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Greedy:
+    """The ending of a head that gives ids: instructions [first, last), which may take the place of those from `last` on."""
+
+    ids: Symbol
+    first: int
+    last: int
+    address: int = 0
+
+
 @dataclass
 class Recorded:
     """A finished program. `segments` are (name, first instruction); `head_at` starts the part that `head` runs; `knee_rows`: from
-    so many tokens on other kernels of its linear layers run (0: none do)."""
+    so many tokens on other kernels of its linear layers run (0: none do). `greedy`: the head's other ending, if it has one."""
 
     program: Any
     arena: Any
@@ -82,5 +93,6 @@ class Recorded:
     segments: list[tuple[str, int]]
     head_at: int
     knee_rows: int = 0
+    greedy: Greedy | None = None
     held: list[Any] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)

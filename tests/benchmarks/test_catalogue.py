@@ -14,7 +14,8 @@ from octavo.engine.server.commands.bench import catalogue
 
 NAMES = catalogue(ROOT / "benchmarks")
 NAMES_OF_MODULES = [
-    "scheduler", "kv_pool", "profile", "kernels.__main__", "sampling", "size", "startup", "decode", "models", "limits", "table",
+    "scheduler", "kv_pool", "profile", "kernels.__main__", "sampling", "head",
+    "size", "startup", "decode", "models", "limits", "table",
 ]  # fmt: skip
 
 
@@ -27,6 +28,7 @@ def test_all_benchmarks_are_there() -> None:
         "kv_pool",
         "kernels",
         "sampling",
+        "head",
         "profile",
         "models",
         "limits",

@@ -15,7 +15,7 @@ from octavo.engine.messages import EngineInfo
 from octavo.engine.runner import Runner
 from octavo.platforms.batch import check_batch, check_size
 from octavo.platforms.platform import Capacity
-from octavo.platforms.reference.sample import sample
+from octavo.platforms.reference.sample import best_id, clean, sample
 from octavo.platforms.types import Batch, GroupKind, KVGroup, KVSpec, SampleBatch, SampleResult
 
 BLOCK = 4
@@ -58,6 +58,12 @@ class FakeExecutable:
     def head(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         assert len(rows) <= self.capacity.max_logits
         return np.stack([logits_after(self._states[row], self.vocab) for row in rows.tolist()])
+
+    def greedy(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        assert len(rows) <= self.capacity.max_seqs
+        return np.array(
+            [best_id(*clean(logits_after(self._states[row], self.vocab))) for row in rows.tolist()], np.int32
+        )
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
         return sample(logits, batch)

@@ -78,14 +78,14 @@ def test_every_batch_is_its_plan(num_pages: int) -> None:
 def test_more_rows_than_one_head_takes_are_drawn_in_pieces() -> None:
     core = make_core(max_seqs=8, max_tokens=32)  # max_logits is 3
     for i in range(8):
-        core.add(AddRequest(f"r{i}", [2 + i, 3], SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)))
+        core.add(AddRequest(f"r{i}", [2 + i, 3], SamplingParams(seed=i, max_tokens=3, ignore_eos=True)))
     answers: dict[str, list[int]] = {}
     while core.has_work:
         for output in core.step():
             answers.setdefault(output.request_id, []).extend(output.tokens)
     for i in range(8):
         alone = make_core()
-        alone.add(AddRequest("one", [2 + i, 3], SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)))
+        alone.add(AddRequest("one", [2 + i, 3], SamplingParams(seed=i, max_tokens=3, ignore_eos=True)))
         expected: list[int] = []
         while alone.has_work:
             expected += [token for output in alone.step() for token in output.tokens]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.faults.fault import Fault
 
-VALUES, SELECT, LIST, NOISE, DRAW, WEIGH, FILTER, REPORT, ROW = (
+VALUES, SELECT, LIST, NOISE, DRAW, WEIGH, FILTER, REPORT, ROW, HEAD = (
     f"csrc_avx/sample/{name}.inl.h"
-    for name in ("values", "select", "list", "noise", "draw", "weigh", "filters", "report", "row")
+    for name in ("values", "select", "list", "noise", "draw", "weigh", "filters", "report", "row", "greedy_head")
 )
 TESTS = "tests/kernels/test_sample.py::"
 FILTERS = TESTS + "test_every_filter_gives_the_references_bits"
@@ -15,6 +15,12 @@ DRAWS = TESTS + "test_draws_without_filters_take_the_references_token"
 BEST = TESTS + "test_the_best_k_are_found_in_logits_of_any_order"
 MISLED = TESTS + "test_top_p_holds_where_the_sample_of_the_logits_misleads"
 BORDERS = TESTS + "test_lists_reach_the_first_and_last_ids_of_segments"
+HEADS = "tests/kernels/test_greedy_head.py::"
+HEAD_SIZES = HEADS + "test_ids_are_those_of_the_logits_at_every_size"
+HEAD_TIES = HEADS + "test_the_lowest_of_equal_tokens_wins_wherever_they_lie"
+HEAD_PLACES = HEADS + "test_a_row_that_ends_in_many_parts_is_the_row_alone"
+HEAD_CAPS = HEADS + "test_softcap_makes_equals_of_which_the_lowest_wins"
+HEAD_BIAS = HEADS + "test_the_bias_of_a_head_counts"
 THREADS = TESTS + "test_a_row_does_not_depend_on_its_neighbours_or_on_threads"
 
 FAULTS = [
@@ -159,5 +165,35 @@ FAULTS = [
         "if (start + i < 0) {",
         FILTERS,
         "avx2 and ties",
+    ),
+    Fault(
+        "head_ties_take_the_last_part",
+        HEAD,
+        "if (value > best.value)",
+        "if (value >= best.value)",
+        HEAD_TIES,
+        "avx2 and 2",
+    ),
+    Fault(
+        "head_ties_take_the_later_panels",
+        HEAD,
+        "if (!(found > *value)) return;",
+        "if (!(found >= *value)) return;",
+        HEAD_TIES,
+        is_quick=True,
+    ),
+    Fault("head_without_its_last_panel", HEAD, "(a.linear.n + 15) / 16", "a.linear.n / 16", HEAD_PLACES),
+    Fault(
+        "head_reads_beyond_its_last_token",
+        HEAD,
+        "n = smaller(16 * end, a.linear.n) - 16 * begin",
+        "n = 16 * end - 16 * begin",
+        HEAD_SIZES,
+    ),
+    Fault("head_starts_from_zero", HEAD, "values[r] = -kInf,", "values[r] = 0.0f,", HEAD_SIZES, is_quick=True),
+    Fault("head_takes_uncapped_logits", HEAD, "if (a.softcap != 0.0f)", "if (a.softcap < 0.0f)", HEAD_CAPS),
+    Fault("head_adds_the_first_panels_bias", HEAD, "some.bias += 16 * from;", "some.bias += 0;", HEAD_BIAS),
+    Fault(
+        "head_multiplies_the_first_panels", HEAD, "+ from * a.panel_bytes", "+ 0 * from * a.panel_bytes", HEAD_PLACES
     ),
 ]

@@ -27,6 +27,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "varlen_attention": ("varlen_attention",),
     "softcap": ("softcap",),
     "lm_head": ("gather_rows", "linear"),
+    "greedy_head": ("gather_rows", "greedy_head"),
     "pool": ("pool",),
 }
 CASES = [(table, case.name) for table in TABLES for case in import_module(f"tests.cases.{table}").CASES]

@@ -59,6 +59,7 @@ FAULTS: dict[str, Fault] = {
     "gather_rows": changed("width", lambda v: v - 1),
     "copy_blocks": changed("page_bytes", lambda v: v // 2),
     "sample": changed("vocab", lambda v: v - 8),
+    "greedy_head": changed("panel_bytes", lambda v: v // 2),
 }
 
 
