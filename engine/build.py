@@ -16,7 +16,7 @@ from typing import cast
 
 import blake3
 
-from octavo.engine.config import EngineConfig, read_environment
+from octavo.engine.config import EngineConfig, WeightChange, read_environment, weight_change
 from octavo.engine.core import EngineCore, make_scheduler
 from octavo.engine.cost import TERMS
 from octavo.engine.cost_store import CostKeeper, CostStore, expected_of
@@ -71,12 +71,15 @@ class Prepared:
     spec: KVSpec
     capacity: Capacity
     plan: MemoryPlan
+    change: WeightChange
+    weights_bytes: int  # as they run
 
 
 def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = None, is_dry: bool = False) -> Prepared:
     """Limits, platform, weights, memory plan. `files`: the model's, if they are open already. `is_dry`: sizes only, no
     weight is packed and the result cannot run."""
     environment = read_environment()
+    change = weight_change(config, environment)
     limits = read_limits()
     num_threads = config.num_threads or environment.threads or limits.thread_budget
     numerics = config.numerics or environment.numerics
@@ -92,14 +95,17 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
     files = files or open_model(source.path, needs_tokenizer=False)
     phases.mark("open")
-    weights = platform.weights(None if is_dry else packed_home(config, files, cache_dir), is_dry=is_dry)
+    weights = platform.weights(None if is_dry else packed_home(config, files, cache_dir, change), is_dry=is_dry)
     decoder = load_model(
         files.checkpoint,
         weights,
         config=files.config or None,
         max_len=config.max_model_len,
-        expand=config.expand_weights,
+        expand=change.is_expanding,
+        quantize=change.quantization,
+        quantize_head=change.is_head_too,
     )
+    weights_bytes = files.checkpoint.num_bytes + decoder.grown_bytes
     phases.mark("weights")
 
     spec = decoder.kv_spec(cast(KVDtype, config.kv_dtype), config.block_tokens or platform.block_tokens)
@@ -110,8 +116,8 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
         spec,
         platform.page_bytes(spec),
         usable_bytes=limits.usable_memory,
-        free_bytes=read_limits().free_memory - (files.checkpoint.num_bytes if is_dry else 0),
-        weights_bytes=files.checkpoint.num_bytes,
+        free_bytes=read_limits().free_memory - (weights_bytes if is_dry else 0),
+        weights_bytes=weights_bytes,
         scratch_bytes=platform.scratch_bytes(decoder, spec, capacity),
         kv_bytes=config.kv_bytes,
         max_model_len=max_len,
@@ -121,7 +127,9 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     if any(group.kind is GroupKind.FULL for group in spec.groups):  # then no sequence is longer than the pool
         max_len = min(max_len, (plan.num_pages - 1) * spec.block_tokens)
     capacity = replace(capacity, num_pages=plan.num_pages, max_len=max_len)
-    return Prepared(platform, source.name, files, cache_dir, weights, decoder, spec, capacity, plan)
+    return Prepared(
+        platform, source.name, files, cache_dir, weights, decoder, spec, capacity, plan, change, weights_bytes
+    )
 
 
 def preview(config: EngineConfig) -> MemoryPlan:
@@ -180,7 +188,7 @@ def build_core(config: EngineConfig, *, files: ModelFiles | None = None, proves:
         platform=platform.name,
         levels=list(platform.levels),
         num_threads=platform.num_threads,
-        weights_bytes=files.checkpoint.num_bytes,
+        weights_bytes=made.weights_bytes,
         load_s=phases.seconds,
         epoch=int.from_bytes(os.urandom(8), "little") >> 1,
     )
@@ -226,16 +234,16 @@ class Keeper:
 
 def cost_keeper(made: Prepared, config: EngineConfig) -> CostKeeper:
     """The model's identity and what is known of its steps."""
-    identity = model_identity(made.files, made.spec, fast_kernels(made.platform), config.tokenizer)
-    expected = expected_of(made.decoder.spec, made.spec, made.files.checkpoint.num_bytes)
+    identity = model_identity(made.files, made.spec, fast_kernels(made.platform), config.tokenizer, str(made.change))
+    expected = expected_of(made.decoder.spec, made.spec, made.weights_bytes)
     return CostKeeper(CostStore.on(made.cache_dir, made.platform), identity, made.source_name, expected)
 
 
-def packed_home(config: EngineConfig, files: ModelFiles, cache_dir: Path) -> CacheHome | None:
-    """Where packed weights are kept, by the files' identity; None: nowhere."""
+def packed_home(config: EngineConfig, files: ModelFiles, cache_dir: Path, change: WeightChange) -> CacheHome | None:
+    """Where packed weights are kept, by the files' identity and what becomes of them on the way; None: nowhere."""
     if config.packed_cache == "off":
         return None
-    origin = f"{Path(files.path).resolve()} expand={config.expand_weights}".encode()
+    origin = f"{Path(files.path).resolve()} {change}".encode()
     identity = repr(files.checkpoint.stat_key()).encode()
     min_bytes = PACKED_CACHE_MIN_BYTES if config.packed_cache == "auto" else 0
     return CacheHome(cache_dir / "packed", origin, identity, min_bytes)
@@ -259,14 +267,16 @@ def fast_kernels(platform: Platform) -> list[str]:
     return sorted(v.name for v in platform.variants() if v.level in FAST_LEVELS and v.detail.get("chosen"))
 
 
-def model_identity(files: ModelFiles, spec: KVSpec, inexact: list[str], tokenizer: str | None = None) -> bytes:
+def model_identity(
+    files: ModelFiles, spec: KVSpec, inexact: list[str], tokenizer: str | None = None, change: str = ""
+) -> bytes:
     """32 bytes that separate KV of different weights, configurations, KV dtypes, layouts, numerics and tokenizers (which
-    `tokenizer` may name instead of the model's own). Files count by path and stat key.
+    `tokenizer` may name instead of the model's own). Files count by path and stat key, `change` is what became of their weights.
 
     KV depends on token ids alone: a cache that ends with its engine is right whatever the tokenizer. To whoever knows blocks
     from elsewhere by their text, ids of another tokenizer are other text.
     """
     weights = (str(Path(files.path).resolve()), files.checkpoint.stat_key())
     words = [(str(path.resolve()), stat_key(path.stat())) for path in tokenizer_paths(tokenizer or files.path)]
-    parts = (weights, sorted(files.config.items()), words, repr(spec), NUMERICS_VERSION, inexact)
+    parts = (weights, sorted(files.config.items()), words, repr(spec), NUMERICS_VERSION, inexact, change)
     return blake3.blake3(repr(parts).encode()).digest()

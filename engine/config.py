@@ -17,6 +17,7 @@ ENVIRONMENT = {
     "OCTAVO_PLATFORM": "force one platform: reference, portable, x86 (arm, rocm, cuda where built)",
     "OCTAVO_ISA": "comma list of CPU feature levels to intersect with what the chip has, e.g. avx2 or avx2,avx512",
     "OCTAVO_NUMERICS": "exact (default): the same bits on every CPU level; fast: quicker kernels whose last bits differ",
+    "OCTAVO_QUANTIZATION": "format that the layers of a model of floats are rounded to while it is loaded, e.g. q8_0; or none",
     "OCTAVO_THREADS": "compute threads (default: the CPU budget of this container)",
     "OCTAVO_CACHE": "cache folder (default ~/.cache/octavo)",
     "OCTAVO_OFFLINE": "1: never touch the network",
@@ -33,7 +34,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "policy": ("fcfs", "priority"),
     "packed_cache": ("auto", "on", "off"),
     "numerics": ("exact", "fast"),
+    "quantization": (  # the formats that octavo.quant can round to
+        *("none", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"),
+        *("w8a8", "i4g32", "i4g64", "i4g128"),
+    ),
 }
+_NOT_GIVEN = ("numerics", "quantization")  # None means the environment's
 LEAST = {
     "num_threads": 1, "max_model_len": 2, "max_batch_tokens": 1, "max_num_seqs": 1, "max_queue": 1, "kv_bytes": 1,
     "block_tokens": 1,
@@ -47,6 +53,7 @@ class Environment:
     platform: str | None = None
     isa: tuple[str, ...] | None = None
     numerics: str = "exact"
+    quantization: str = "none"
     threads: int | None = None
     cache: Path = Path("~/.cache/octavo")
     is_offline: bool = False
@@ -74,14 +81,20 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
     log = (text("OCTAVO_LOG") or "info").lower()
     if log not in _LEVELS:
         raise ConfigError(f"OCTAVO_LOG={log}: allowed are {', '.join(_LEVELS)}")
-    numerics = (text("OCTAVO_NUMERICS") or "exact").lower()
-    if numerics not in CHOICES["numerics"]:
-        raise ConfigError(f"OCTAVO_NUMERICS={numerics}: allowed are {', '.join(CHOICES['numerics'])}")
+
+    def word(option: str, usual: str) -> str:
+        name = f"OCTAVO_{option.upper()}"
+        value = (text(name) or usual).lower()
+        if value not in CHOICES[option]:
+            raise ConfigError(f"{name}={value}: allowed are {', '.join(CHOICES[option])}")
+        return value
+
     isa = text("OCTAVO_ISA")
     return Environment(
         platform=text("OCTAVO_PLATFORM"),
         isa=None if isa is None else tuple(part.strip() for part in isa.split(",") if part.strip()),
-        numerics=numerics,
+        numerics=word("numerics", "exact"),
+        quantization=word("quantization", "none"),
         threads=None if threads is None else int(threads),
         cache=Path(text("OCTAVO_CACHE") or "~/.cache/octavo").expanduser(),
         is_offline=offline in ("1", "true"),
@@ -122,10 +135,14 @@ class EngineConfig:
     cache_dir: str | None = None  # None: the environment's
     packed_cache: str = "auto"  # keep packed weights on disk: auto (models worth it), on, off
     expand_weights: bool = False  # expand every weight to float32 (parity runs)
+    quantization: str | None = (
+        None  # format that layers of floats are rounded to while loading; None: the environment's
+    )
+    quantize_head: bool = False  # the head's matrix, too
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
-            if getattr(self, name) not in (*allowed, *(() if name != "numerics" else (None,))):
+            if getattr(self, name) not in (*allowed, *((None,) if name in _NOT_GIVEN else ())):
                 raise ConfigError(f"{name}={getattr(self, name)}: allowed are {', '.join(allowed)}")
         for name, least in LEAST.items():
             value = getattr(self, name)
@@ -144,3 +161,35 @@ class EngineConfig:
                 f"max_num_seqs={self.max_num_seqs}: more than max_batch_tokens={self.max_batch_tokens}, and every request "
                 "in a step takes a token; lower it or raise max_batch_tokens"
             )
+
+
+@dataclass(frozen=True)
+class WeightChange:
+    """What becomes of stored weights: all to float32, or the layers' (and the head's) to a format, '' for as they are."""
+
+    is_expanding: bool = False
+    quantization: str = ""
+    is_head_too: bool = False
+
+    def __str__(self) -> str:
+        """What tells models of the same files apart; '' for weights as stored."""
+        if self.is_expanding:
+            return "expanded"
+        return self.quantization + ("+head" if self.is_head_too else "")
+
+
+def weight_change(config: EngineConfig, environment: Environment) -> WeightChange:
+    """The options and the environment together. ConfigError where they contradict each other."""
+    asked = config.quantization or environment.quantization
+    form = "" if asked == "none" else asked
+    if form and config.expand_weights:
+        raise ConfigError(
+            f"expand_weights and quantization={form} (--quantization, OCTAVO_QUANTIZATION) were asked for: weights are widened "
+            "to float32 or rounded, not both; leave one out"
+        )
+    if config.quantize_head and not form:
+        raise ConfigError(
+            "quantize_head (--quantize-head) was asked for without a format; give quantization (--quantization) too, one of "
+            + ", ".join(CHOICES["quantization"][1:])
+        )
+    return WeightChange(config.expand_weights, form, config.quantize_head)

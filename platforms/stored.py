@@ -6,6 +6,7 @@ Arrays are numpy; nothing here is fast. Invariant: a result depends on the store
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -75,9 +76,10 @@ def quantized(raw: RawTensor, form: str, *, transpose: bool = False) -> RawTenso
 
 
 def quantized_rows(
-    raw: RawTensor, form: str, *, transpose: bool = False, elements: int = 1 << 20
+    raw: RawTensor, form: str, *, transpose: bool = False, elements: int = 1 << 18, num_threads: int = 1
 ) -> Iterator[tuple[int, RawTensor]]:
-    """(first output, outputs from there on in `form`) in runs of some `elements`, so that memory stays bounded; '' gives `raw`.
+    """(first output, outputs from there on in `form`) in runs of some `elements`, so that memory stays bounded and what is made
+    on the way stays in the caches; `num_threads` runs at a time. '' gives `raw`.
 
     `transpose`: `raw` is [in, out]; what is yielded is [out, in], unless `raw` itself is.
     """
@@ -86,14 +88,20 @@ def quantized_rows(
         return
     num_in, num_out = raw.shape if transpose else raw.shape[::-1]
     step = max(16, elements // max(num_in, 1) // 16 * 16)
-    for start in range(0, num_out, step):
+
+    def run(start: int) -> RawTensor:
         stop = min(start + step, num_out)
-        yield (
-            start,
-            quantized(
-                _columns(raw, start, stop) if transpose else rows_of(raw, start, stop), form, transpose=transpose
-            ),
-        )
+        some = _columns(raw, start, stop) if transpose else rows_of(raw, start, stop)
+        return quantized(some, form, transpose=transpose)
+
+    starts = range(0, num_out, step)
+    if num_threads == 1 or len(starts) == 1:
+        yield from ((start, run(start)) for start in starts)
+        return
+    with ThreadPoolExecutor(num_threads, "octavo-quantize") as pool:  # numpy computes without the interpreter's lock
+        for at in range(0, len(starts), num_threads):
+            some = starts[at : at + num_threads]
+            yield from zip(some, pool.map(run, some), strict=True)
 
 
 def _columns(raw: RawTensor, start: int, stop: int) -> RawTensor:

@@ -40,11 +40,13 @@ class DecoderWeights:
 
 
 class Decoder:
-    """A model ready to run: its description and its weights."""
+    """A model ready to run: its description and its weights. `grown_bytes`: by which they are larger (below 0: smaller) than
+    what the checkpoint stores, for having been quantized on the way."""
 
-    def __init__(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
+    def __init__(self, spec: DecoderSpec, weights: DecoderWeights, grown_bytes: int = 0) -> None:
         self.spec = spec
         self.weights = weights
+        self.grown_bytes = grown_bytes
         self.vocab_size = spec.vocab
 
     def kv_spec(self, dtype: str, block_tokens: int = 32) -> KVSpec:

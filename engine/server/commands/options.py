@@ -83,6 +83,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     count("--max-num-seqs", "N", "requests computed at once")
     count("--max-queue", "N", "requests that may wait")
     choice("--packed-cache", "keep packed weights on disk; auto: from 32 MB on")
+    add_quantization(group)
     choice("--policy", "order of waiting requests")
     add(
         "--itl-ms",
@@ -96,6 +97,18 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--numerics", "exact: the same bits on every CPU level (default); fast: quicker kernels whose last bits differ"
     )
     add("--isa", metavar="LEVELS", help="CPU levels to use, comma separated (OCTAVO_ISA; default: all there are)")
+
+
+def add_quantization(to: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """What becomes of a model of floats; the memory plan of `octavo doctor` depends on it, too."""
+    to.add_argument(
+        "--quantization",
+        choices=CHOICES["quantization"],
+        metavar="FORMAT",
+        help="round the layers' matrices of a model of floats while loading (OCTAVO_QUANTIZATION; default none): "
+        + ", ".join(CHOICES["quantization"][1:]),
+    )
+    to.add_argument("--quantize-head", action="store_true", help="with --quantization: the head's matrix, too")
 
 
 def add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:
@@ -128,7 +141,7 @@ def environment(args: argparse.Namespace) -> Environment:
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     """The EngineConfig fields that were given."""
     fields = {name: getattr(args, name, None) for name in _ENGINE}
-    out = {name: value for name, value in fields.items() if value is not None}
+    out = {name: value for name, value in fields.items() if value is not None} | quantization_options(args)
     if getattr(args, "isa", None):
         out["isa"] = tuple(part.strip() for part in args.isa.split(",") if part.strip())
     if getattr(args, "no_prefix_cache", False):
@@ -136,6 +149,12 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     if args.offline:
         out["is_offline"] = True
     return out
+
+
+def quantization_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The EngineConfig fields of quantization that were given."""
+    out: dict[str, Any] = {} if args.quantization is None else {"quantization": args.quantization}
+    return out | ({"quantize_head": True} if args.quantize_head else {})
 
 
 def engine_config(args: argparse.Namespace, model: str) -> EngineConfig:

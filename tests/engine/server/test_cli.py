@@ -27,7 +27,7 @@ from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.server.cli import COMMANDS, main
 from octavo.engine.server.commands import bench, doctor
 from octavo.engine.server.commands.chat import Conversation
-from octavo.engine.server.commands.options import _ENGINE, add_engine, add_model, engine_options, sampling_params
+from octavo.engine.server.commands.options import sampling_params
 from octavo.engine.server.logs import LOG
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -231,17 +231,6 @@ def test_help_tells_the_defaults_of_the_engine(capsys: pytest.CaptureFixture[str
     shown = " ".join(capsys.readouterr().out.split())
     for text in ("computed per step (default 512)", "values (default bf16)", "may wait (default 4096)"):
         assert text in shown
-
-
-def test_every_engine_option_can_be_given() -> None:
-    """Each name that reaches EngineConfig has an option, and what is given arrives there."""
-    parser = argparse.ArgumentParser()
-    add_model(parser)
-    add_engine(parser)
-    names = {action.dest for action in parser._actions}
-    assert set(_ENGINE) <= names
-    args = parser.parse_args(["m", "--itl-ms", "25.5", "--threads", "3", "--offline"])
-    assert engine_options(args) == {"itl_ms": 25.5, "num_threads": 3, "is_offline": True}
 
 
 def test_unknown_word_of_a_conversation_is_named() -> None:

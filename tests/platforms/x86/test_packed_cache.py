@@ -11,7 +11,7 @@ import pytest
 from tests.engine import bits
 
 from octavo.engine.build import packed_home
-from octavo.engine.config import EngineConfig
+from octavo.engine.config import EngineConfig, WeightChange
 from octavo.engine.loading.config import open_model
 from octavo.platforms.x86 import packed_cache
 from octavo.platforms.x86.packed_cache import PackedCache
@@ -150,7 +150,7 @@ def test_a_model_served_from_packed_weights_gives_the_same_bits(
     prompts = bits.prompts([5, 40])
     plain = bits.run(bits.make_core(model, packed_cache="off"), prompts)
     files = open_model(model, needs_tokenizer=False)
-    home = packed_home(EngineConfig(str(model), packed_cache="on"), files, tmp_path / "cache")
+    home = packed_home(EngineConfig(str(model), packed_cache="on"), files, tmp_path / "cache", WeightChange())
     assert home is not None
     core = bits.make_core(model, **options)
     first = bits.run(core, prompts)

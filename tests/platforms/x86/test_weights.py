@@ -122,6 +122,19 @@ def _turned(raw: RawTensor) -> np.ndarray:
     return np.ascontiguousarray(raw.data.reshape(n, k, -1).transpose(1, 0, 2)).reshape(-1)
 
 
+@pytest.mark.parametrize("transpose", [False, True])
+def test_runs_that_threads_quantize_side_by_side_keep_their_places(transpose: bool) -> None:
+    shape = (256, 1003) if transpose else (1003, 256)
+    raw = stored("w", normal("w", *shape), "f32")
+    found = {}
+    for threads in (1, 3):
+        runs = list(reading.quantized_rows(raw, "q8_0", transpose=transpose, elements=256 * 48, num_threads=threads))
+        assert [start for start, _ in runs] == list(range(0, 1003, 48))
+        found[threads] = np.concatenate([piece.data for _, piece in runs])
+    assert np.array_equal(found[1], found[3])
+    assert np.array_equal(found[1], reading.quantized(raw, "q8_0", transpose=transpose).data)
+
+
 def test_quantizing_takes_runs_of_rows_not_the_whole_tensor() -> None:
     raw = stored("w", np.ones((1 << 13, 1 << 10), np.float32), "bf16")  # 16 MiB, 32 MiB as float32
     for form in ("w8a8", "i4g32", "q8_0", "q4_k"):

@@ -1,0 +1,45 @@
+"""Options that commands share arrive at the engine; what they do not take is refused with what they do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from tests.golden import tiny
+
+from octavo.engine.server.cli import main
+from octavo.engine.server.commands.options import _ENGINE, add_engine, add_model, engine_options
+
+
+def test_every_engine_option_can_be_given() -> None:
+    """Each name that reaches EngineConfig has an option, and what is given arrives there."""
+    parser = argparse.ArgumentParser()
+    add_model(parser)
+    add_engine(parser)
+    names = {action.dest for action in parser._actions}
+    assert set(_ENGINE) <= names
+    args = parser.parse_args(["m", "--itl-ms", "25.5", "--threads", "3", "--offline"])
+    assert engine_options(args) == {"itl_ms": 25.5, "num_threads": 3, "is_offline": True}
+    args = parser.parse_args(["m", "--quantization", "i4g128", "--quantize-head"])
+    assert engine_options(args) == {"quantization": "i4g128", "quantize_head": True}
+    args = parser.parse_args(["m", "--quantization", "none"])
+    assert engine_options(args) == {"quantization": "none"}
+
+
+def test_doctor_plans_for_weights_as_they_will_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(tiny.write_safetensors("llama", tmp_path / "llama"))
+    planned = []
+    for options in ([], ["--quantization", "q4_0"], ["--quantization", "q4_0", "--quantize-head"]):
+        assert main(["doctor", model, "--json", *options]) == 0
+        planned.append(json.loads(capsys.readouterr().out)["memory"]["weights_bytes"])
+    assert planned == sorted(planned, reverse=True) and len(set(planned)) == 3
+
+
+@pytest.mark.parametrize("command", ["serve", "generate", "chat", "doctor"])
+def test_an_unknown_quantization_is_refused_with_those_there_are(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "m", "--quantization", "q9"]) == 2
+    assert "q8_0" in capsys.readouterr().err
