@@ -118,8 +118,9 @@ def test_a_killed_engine_is_an_error_within_two_seconds(model: Path) -> None:
         killed = time.monotonic()
         for result in await asyncio.gather(*streams, return_exceptions=True):
             assert isinstance(result, EngineDeadError) or (isinstance(result, tuple) and len(result[0]) == 240)
-        assert time.monotonic() - killed < 2
-        assert not engine.is_alive
+        while engine.is_alive and time.monotonic() - killed < 2:  # all answers may have been whole before
+            await asyncio.sleep(0.01)
+        assert not engine.is_alive and time.monotonic() - killed < 2
         with pytest.raises(EngineDeadError):
             await collect(engine.submit(request("late")))
         with pytest.raises(EngineDeadError):
@@ -257,7 +258,7 @@ def test_choices_sent_one_by_one_compute_their_prompt_once(model: Path) -> None:
 def test_an_id_in_use_is_refused_and_its_owner_still_gets_everything(model: Path) -> None:
     async def body(engine: AsyncEngine) -> None:
         owner = asyncio.create_task(collect(engine.submit(request("same", max_tokens=60))))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # the owner's request is sent, and sixty tokens take longer than the refusal
         with pytest.raises(RequestError, match="in use"):
             await collect(engine.submit(request("same")))
         assert len((await owner)[0]) == 60
