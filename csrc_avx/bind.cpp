@@ -280,7 +280,8 @@ PYBIND11_MODULE(OCTAVO_MODULE, m) {
         return py::buffer_info(a.start(), 1, py::format_descriptor<uint8_t>::format(), 1, {a.bytes()}, {1});
       });
 
-  py::class_<FileMap>(m, "FileMap", py::buffer_protocol(), "A file mapped read-only; see csrc_common/exec/file_map.h.")
+  py::class_<FileMap>(m, "FileMap", py::buffer_protocol(), py::module_local(),  // beside the emulated module's own
+                      "A file mapped read-only; see csrc_common/exec/file_map.h.")
       .def(py::init<int, int64_t>(), py::arg("fd"), py::arg("bytes"))
       .def("settle", &FileMap::settle, py::arg("at"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>())
       .def_buffer([](FileMap& f) {
