@@ -4,10 +4,12 @@
 // int32; then acc = fma(float(isum), s_a * d, acc) and acc = fma(float(msum), -(s_a * dmin), acc). Codes lie in [-32, 31], so
 // that four steps of VPMADDUBSW stay below 2^15: 4 * 2 * 32 * 127 = 32,512.
 #pragma once
-#include "linear/linear_grouped.inl.h"
+#include "linear/bytes.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
+
+constexpr int kMaxRows = V::kLanes == 16 ? 8 : 4;  // as many int32 and float32 accumulators as registers carry
 
 // Sums of 16 inputs as int16, in pairs of neighbouring sixteens: |sum| <= 16 * 127.
 inline void narrow_sums(const int32_t* sums, int16_t* out) {
@@ -55,55 +57,6 @@ struct KTile {
       for (int r = 0; r < R; ++r)
         acc[r][p] = V::fma(V::cvt_f32(msum[r]), V::neg(V::mul(V::broadcast(scales[r][b]), low)), acc[r][p]);
     }
-  }
-};
-
-struct Q4k {
-  static constexpr PackedKind kKind = PackedKind::q4k;
-  static constexpr int32_t kFlags = 0;
-
-  template <int R>
-  static void tile(const LinearArgs& a, int64_t row, int64_t panel, const uint8_t* record, int64_t blocks) {
-    KTile<R> t(a, row);
-    const I mask = bytes_of(15);
-    for (int64_t b = 0; b < blocks; ++b, record += record_bytes(kKind, 0)) {
-      const uint8_t* sub_scales = record + 2048;
-      const uint8_t* sub_mins = record + 2176;
-      I isum[R][kParts];
-      for (int r = 0; r < R; ++r)
-        for (int p = 0; p < kParts; ++p) isum[r][p] = V::ibroadcast(0);
-      for (int sub = 0; sub < 8; ++sub) {
-        constexpr int64_t kEighth = record_bytes(kKind, 0) / 8;
-        if constexpr (R <= kFewRows) prefetch_ahead<kEighth>(record + kEighth * sub);
-        const uint8_t* codes_at = record + 256 * sub;
-        const int64_t input = 256 * b + 32 * sub;
-        I sum[R][kParts];
-        for (int r = 0; r < R; ++r)
-          for (int p = 0; p < kParts; ++p) sum[r][p] = V::ibroadcast(0);
-        for (int c = 0; c < 4; ++c) {
-          I low[kParts], high[kParts];
-          for (int p = 0; p < kParts; ++p) {
-            const I codes = load_bytes(codes_at + 64 * c + 4 * V::kLanes * p);
-            low[p] = and_bits(codes, mask);
-            high[p] = high_nibbles(codes, mask);
-          }
-          for (int r = 0; r < R; ++r) {
-            const I x0 = inputs_at(t.x[r] + input + 4 * c), x1 = inputs_at(t.x[r] + input + 16 + 4 * c);
-            for (int p = 0; p < kParts; ++p) sum[r][p] = mac(mac(sum[r][p], low[p], x0), high[p], x1);
-          }
-        }
-        for (int p = 0; p < kParts; ++p) {
-          const I scale = scale_lanes(widen_u8(sub_scales + 16 * sub + V::kLanes * p));
-          for (int r = 0; r < R; ++r) isum[r][p] = mac_scaled(isum[r][p], sum[r][p], scale);
-        }
-      }
-      t.end_block(b, isum, record + 2304);
-      t.end_mins(b, record + 2336, [&](int pair, int p) {
-        const I m = widen_u8(sub_mins + 16 * pair + V::kLanes * p);
-        return V::ior(m, V::shl<16>(m));
-      });
-    }
-    finish_rows<R>(a, row, panel, t.acc);
   }
 };
 
@@ -164,6 +117,24 @@ struct Q8k {
     finish_rows<R>(a, row, panel, t.acc);
   }
 };
+
+template <class Format, int R = kMaxRows>
+inline void rows_tile(const LinearArgs& a, const Span& s, int64_t panel, const uint8_t* record, int64_t groups) {
+  if constexpr (R > 1) {
+    if (s.rows < R) return rows_tile<Format, R - 1>(a, s, panel, record, groups);
+  }
+  Format::template tile<R>(a, s.row, panel, record, groups);
+}
+
+template <class Format>
+inline void run_format(const LinearArgs& a, const Step& step, const Lane& lane) {
+  const int64_t inputs = record_inputs(Format::kKind), records = round_up(a.k, inputs) / inputs;
+  const int64_t bytes = records * record_bytes(Format::kKind, Format::kFlags);
+  run_tiles<kMaxRows>(a, step, lane, bytes, [&](const Span& s) {
+    for (int64_t p = s.panel; p < s.panel + s.panels; ++p)
+      rows_tile<Format>(a, s, p, static_cast<const uint8_t*>(a.weight) + p * bytes, records);
+  });
+}
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA_NS

@@ -101,7 +101,7 @@ inline void unit(const LinearArgs& a, int64_t row, int64_t rows, int64_t panel, 
       if (!is_last) continue;
       for (int c = 0; c < (two_panels ? 2 : 1); ++c)
         for (int64_t r = 0; r < rows; ++r)
-          w8a8_end(a, row + r, panel + p + c, mine + r / kRows * kSpanSums + 512 * c + r % kRows * 16);
+          w8a8_end<1, 1>(a, row + r, panel + p + c, mine + r / kRows * kSpanSums + 512 * c + r % kRows * 16);
     }
 }
 

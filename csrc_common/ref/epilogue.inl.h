@@ -43,4 +43,36 @@ inline void finish(const LinearArgs& a, int64_t row, int64_t col, const float* s
   }
 }
 
+// The same for sums [R][16 * C] of a tile, from `col` of `row`: what is asked for is looked up once, not for each vector.
+template <class V, int R, int C>
+inline void finish_tile(const LinearArgs& a, int64_t row, int64_t col, float* sums) {
+  constexpr int kWidth = 16 * C;
+  if (a.n - col < kWidth) {
+    for (int r = 0; r < R; ++r)
+      for (int c = 0; c < kWidth; c += 16) finish<V>(a, row + r, col + c, sums + kWidth * r + c);
+    return;
+  }
+  const auto each = [&](auto&& change) {
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int i = 0; i < kWidth; i += V::kLanes) {
+        float* at = sums + kWidth * r + i;
+        V::store(at, change(V::load(at), r, i));
+      }
+  };
+  using F = typename V::F;
+  if (a.scale != 1.0f) each([&](F v, int, int) { return V::mul(v, V::broadcast(a.scale)); });
+  if (a.bias) each([&](F v, int, int i) { return V::add(v, V::load(a.bias + col + i)); });
+  if (a.activation == kSilu) {
+    each([&](F v, int, int) { return vec::silu<V>(v); });
+  } else if (a.activation != kNone) {
+    each([&](F v, int, int) { return activate<V>(v, a.activation); });
+  }
+  if (a.gate) each([&](F v, int r, int i) { return V::mul(v, V::load(a.gate + (row + r) * a.ldgate + col + i)); });
+  if (a.residual) each([&](F v, int r, int i) { return V::add(v, V::load(a.residual + (row + r) * a.ldres + col + i)); });
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int i = 0; i < kWidth; i += V::kLanes) V::store(a.y + (row + r) * a.ldy + col + i, V::load(sums + kWidth * r + i));
+}
+
 }  // namespace octavo::OCTAVO_ISA_NS
