@@ -42,7 +42,7 @@ ENGINES = {
         Engine(OURS, "ours.py", "", {"16": ("bf16", "gguf-bf16"), "8": ("q8_0", "w8a8"),
                                      "4": ("q4_0", "q4_1", "q4_k", "w4a16")},
                caps={"avx2": {"OCTAVO_ISA": "scalar,avx2"},
-                     "avx512": {"OCTAVO_ISA": "scalar,avx2,avx512,avx512vnni,avx512bf16"}}),
+                     "avx512": {"OCTAVO_ISA": "scalar,avx2,avx512,avx512vnni,avx512bf16,avx512fast"}}),
         Engine("octavo-fast", "ours.py", "", {"16": ("bf16", "gguf-bf16")}, env={"OCTAVO_NUMERICS": "fast"}),
         Engine("llamacpp", "llamacpp.py", "llamacpp", _GGUF),
         Engine("llamacpp-avx2", "llamacpp.py", "llamacpp-avx2", _GGUF, caps={"avx2": {}}),

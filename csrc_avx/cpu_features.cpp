@@ -46,6 +46,7 @@ uint64_t detect() {
   if (!has_zmm || !avx512) return found;
   found |= kAVX512;
   if (bit(l7.c, 11)) found |= kAVX512VNNI;
+  if (bit(l7.c, 1)) found |= kAVX512VBMI;
   if (bit(l71.a, 5)) found |= kAVX512BF16;
   if (has_tiles && bit(l7.d, 24) && syscall(SYS_arch_prctl, 0x1023, 18) == 0) {
     found |= kAMXTile;

@@ -16,6 +16,7 @@ enum Feature : uint64_t {
   kAMXTile = 1u << 5,
   kAMXInt8 = 1u << 6,
   kAMXBF16 = 1u << 7,
+  kAVX512VBMI = 1u << 8,
 };
 
 struct Level {
@@ -30,7 +31,8 @@ inline constexpr Level kLevels[] = {
     {"avxvnni", kAVX2 | kAVXVNNI},
     {"avx512", kAVX2 | kAVX512},
     {"avx512vnni", kAVX2 | kAVX512 | kAVX512VNNI},
-    {"avx512bf16", kAVX2 | kAVX512 | kAVX512BF16},
+    {"avx512bf16", kAVX2 | kAVX512 | kAVX512VBMI | kAVX512BF16},
+    {"avx512fast", kAVX2 | kAVX512 | kAVX512BF16},  // not the contract's order: --numerics fast
     {"amx", kAVX2 | kAVX512 | kAVX512VNNI | kAVX512BF16 | kAMXTile | kAMXInt8 | kAMXBF16},
 };
 

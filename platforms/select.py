@@ -35,7 +35,7 @@ class Choice:
 
 
 #: levels whose results leave the contract's last bits (docs/numerics.md, "Fast"): run only where the user asked for it
-FAST_LEVELS = frozenset({"avx512bf16"})
+FAST_LEVELS = frozenset({"avx512fast"})
 #: levels that only pay from some rows on: (op prefix, level) -> rows
 MANY_FROM = {("linear_", "amx"): 16, ("paged_attention_", "amx"): 4}
 

@@ -151,18 +151,32 @@ __attribute__((flatten)) void finish_scores(const ScoreRule& rule, const KV& kv,
 
 template <class V>
 inline float largest(const float* x, int64_t count) {
-  typename V::F best = V::broadcast(-__builtin_inff());
-  for (int64_t i = 0; i < count; i += V::kLanes) best = V::max(best, V::load(x + i));
+  typename V::F best = V::broadcast(-__builtin_inff()), other = best;
+  for (int64_t i = 0; i < count; i += 2 * V::kLanes) {  // whole blocks
+    best = V::max(best, V::load(x + i));
+    other = V::max(other, V::load(x + i + V::kLanes));
+  }
   float lanes[V::kLanes];
-  V::store(lanes, best);
+  V::store(lanes, V::max_of_fours(V::max(best, other)));
   float m = lanes[0];
-  for (int i = 1; i < V::kLanes; ++i) m = m > lanes[i] ? m : lanes[i];
+  for (int i = 4; i < V::kLanes; i += 4) m = m > lanes[i] ? m : lanes[i];
   return m;
 }
 
-// kLanes of W positions from `at` on: exponentials added to the sum by position mod 16, weights left in place.
-template <class V, class W, class KV>
-inline void weigh_some(const KV& kv, int64_t at, typename W::F scale, typename W::F m, float* s, vec::Lanes16<V>& sum) {
+// Where weights go: in place, as float32.
+struct WeightsInPlace {
+  static void clear_unseen(const Row& row, BlockRange range, float* scores) { fill_unseen(row, range, scores, 0.0f); }
+  template <class W, class KV>
+  static void store(float* row, int64_t at, typename W::F e) {
+    if constexpr (KV::kRoundsWeights) e = round_bf16<W, true>(e);
+    W::store(row + at % kSegment, e);
+  }
+};
+
+// kLanes of W positions from `at` on: exponentials added to the sum by position mod 16, weights stored.
+template <class V, class W, class KV, class Weights>
+inline void weigh_some(const KV& kv, int64_t at, typename W::F scale, typename W::F m, float* row, vec::Lanes16<V>& sum) {
+  const float* s = row + at % kSegment;
   const auto x = W::sub(W::mul(W::load(s), scale), m);
   auto e = W::select(W::eq(x, x), vec::exp_below<W>(x), x);  // a NaN stays one
   for (int i = 0; i < W::kLanes / V::kLanes; ++i) {
@@ -170,12 +184,11 @@ inline void weigh_some(const KV& kv, int64_t at, typename W::F scale, typename W
     lane = V::add(lane, e.part[i]);
   }
   if constexpr (KV::kIsScaled) e = W::mul(e, W::load(kv.v_scales(at / kBlock) + at % kBlock));
-  if constexpr (KV::kRoundsWeights) e = round_bf16<W, true>(e);
-  W::store(s, e);
+  Weights::template store<W, KV>(row, at, e);
 }
 
-// Products to weights, in place; the row's segment_max and segment_sum.
-template <class V, class KV>
+// Products to weights; the row's segment_max and segment_sum.
+template <class V, class KV, class Weights = WeightsInPlace>
 __attribute__((flatten)) void to_weights(const ScoreRule& rule, const KV& kv, Row& row, BlockRange range, float* scores, Asking asking) {
   constexpr int kSide = V::kLanes == 1 ? 16 : 4;
   using Wide = Several<V, kSide>;
@@ -192,15 +205,15 @@ __attribute__((flatten)) void to_weights(const ScoreRule& rule, const KV& kv, Ro
     const auto scale = Wide::broadcast(factor), m = Wide::broadcast(row.segment_max);
     for (; at + Wide::kLanes <= end; at += Wide::kLanes) {
       asking.ask();
-      weigh_some<V, Wide>(kv, at, scale, m, scores + at % kSegment, sum);
+      weigh_some<V, Wide, KV, Weights>(kv, at, scale, m, scores, sum);
     }
   }
   const auto scale = Rest::broadcast(factor), m = Rest::broadcast(row.segment_max);
   for (; at < end; at += Rest::kLanes) {
     asking.ask();
-    weigh_some<V, Rest>(kv, at, scale, m, scores + at % kSegment, sum);
+    weigh_some<V, Rest, KV, Weights>(kv, at, scale, m, scores, sum);
   }
-  fill_unseen(row, range, scores, 0.0f);
+  Weights::clear_unseen(row, range, scores);
   row.segment_sum = sum.fold();
 }
 

@@ -99,6 +99,20 @@ inline simde__m512bh cvtne2ps_pbh(P high, P low) {
   return vector_of<simde__m512bh>(part);
 }
 
+// VDPBF16PS: the product of the high halves, then that of the low ones, each by fma (Intel SDM; measured on two makers' chips).
+inline P dpbf16_ps(P c, simde__m512bh a, simde__m512bh b) {
+  uint32_t x[16], y[16];
+  lanes_of(a, x);
+  lanes_of(b, y);
+  uint32_t high[2][16], low[2][16];
+  for (int i = 0; i < 16; ++i) {
+    high[0][i] = x[i] & 0xFFFF0000u, high[1][i] = y[i] & 0xFFFF0000u;
+    low[0][i] = x[i] << 16, low[1][i] = y[i] << 16;
+  }
+  const P sum = simde_mm512_fmadd_ps(vector_of<P>(high[0]), vector_of<P>(high[1]), c);
+  return simde_mm512_fmadd_ps(vector_of<P>(low[0]), vector_of<P>(low[1]), sum);
+}
+
 // -- arithmetic, compares, extracts
 template <int n>
 inline W srai_epi32(W a) {
@@ -137,6 +151,18 @@ inline void mask_storeu_ps(void* p, simde__mmask16 k, P a) {
   lanes_of(a, lane);
   for (int i = 0; i < 16; ++i)
     if (k >> i & 1) std::memcpy(static_cast<char*>(p) + 4 * i, lane + i, 4);
+}
+inline W maskz_loadu_epi32(simde__mmask16 k, const void* p) {
+  uint32_t lane[16] = {};
+  for (int i = 0; i < 16; ++i)
+    if (k >> i & 1) std::memcpy(lane + i, static_cast<const char*>(p) + 4 * i, 4);
+  return vector_of<W>(lane);
+}
+inline W maskz_loadu_epi8(simde__mmask64 k, const void* p) {
+  uint8_t lane[64] = {};
+  for (int i = 0; i < 64; ++i)
+    if (k >> i & 1) lane[i] = static_cast<const uint8_t*>(p)[i];
+  return vector_of<W>(lane);
 }
 inline __m256i maskz_loadu_epi16(simde__mmask16 k, const void* p) {
   uint16_t lane[16] = {};
@@ -187,6 +213,8 @@ inline Vector dpbusd(Vector acc, Vector u, Vector s) {
 #define _mm512_cvtepi8_epi16(a) octavo_emulated::cvtepi8_epi16(a)
 #define _mm512_cvtneps_pbh(a) octavo_emulated::cvtneps_pbh(a)
 #define _mm512_cvtne2ps_pbh(a, b) octavo_emulated::cvtne2ps_pbh(a, b)
+#undef _mm512_dpbf16_ps
+#define _mm512_dpbf16_ps(c, a, b) octavo_emulated::dpbf16_ps(c, a, b)
 #undef _mm512_srai_epi32
 #define _mm512_srai_epi32(a, n) octavo_emulated::srai_epi32<(n)>(a)
 #undef _mm512_permute_ps
@@ -198,6 +226,8 @@ inline Vector dpbusd(Vector acc, Vector u, Vector s) {
 #undef _mm512_extracti64x4_epi64
 #define _mm512_extracti64x4_epi64(a, i) octavo_emulated::extracti64x4_epi64<(i)>(a)
 #define _mm512_maskz_loadu_ps(k, p) octavo_emulated::maskz_loadu_ps(k, p)
+#define _mm512_maskz_loadu_epi32(k, p) octavo_emulated::maskz_loadu_epi32(k, p)
+#define _mm512_maskz_loadu_epi8(k, p) octavo_emulated::maskz_loadu_epi8(k, p)
 #define _mm512_mask_storeu_ps(p, k, a) octavo_emulated::mask_storeu_ps(p, k, a)
 #define _mm256_maskz_loadu_epi16(k, p) octavo_emulated::maskz_loadu_epi16(k, p)
 #define _mm256_mask_storeu_epi16(p, k, a) octavo_emulated::mask_storeu_epi16(p, k, a)

@@ -1,4 +1,4 @@
-// linear_bf16 at avx512bf16: VDPBF16PS, for `--numerics fast` only. It adds the products of a pair one after the other (odd
+// linear_bf16 at avx512fast: VDPBF16PS, for `--numerics fast` only. It adds the products of a pair one after the other (odd
 // first) instead of the contract's two chains, so that last bits differ from every other level; twice the products per cycle.
 //
 // A packed pair row of a panel is one register: 16 outputs x 2 inputs. A tile is R rows x C panels, weights in registers,
