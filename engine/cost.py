@@ -30,6 +30,7 @@ _LATE = 0.01  # share of steps with chunks that may take longer than predictions
 _SURE_STEP = 0.02
 _MOST_SURE = 1.3  # more than this is no longer the work's doing, and shorter chunks would not help
 _STEADY = 64  # decode steps after which only every eighth teaches
+_TICK_S = 1e-9  # what clocks tell apart
 
 
 class Work:
@@ -146,7 +147,7 @@ class CostModel:
     # -- learning ----------------------------------------------------------------------------------------------------------
     def observe(self, work: Work, seconds: float) -> None:
         """A step with this work took so long. Nothing is learned from no time or no tokens."""
-        if not 0 < seconds < math.inf or not work.num_tokens:
+        if not _TICK_S <= seconds < math.inf or not work.num_tokens:
             return
         if not self._is_scaled:
             self._unit *= seconds / self.seconds(work)

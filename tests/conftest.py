@@ -2,6 +2,9 @@
 
 That option is one place for planted faults (tests/faults) and other compilers (ci/matrix): the file is loaded under the name
 `octavo._avx` before any test module is imported, so nobody else has to choose. Child processes keep the installed one.
+
+Drawn examples are the same in every run, so that a change is not refused for another one's rare case; the search for
+such cases is `pytest --hypothesis-profile default`.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 NATIVE = "octavo._avx"
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True, scope="session")

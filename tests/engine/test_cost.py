@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from octavo.engine.cost import RATIO_BOUNDS, TERMS, CostModel, expected_terms
@@ -142,6 +142,7 @@ def test_one_absurd_step_changes_little() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@example([(0, 0, 4, 5e-324)], 0)
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(0, 5000), st.integers(0, 400), st.floats(0, 1e9) | st.just(math.inf)),
