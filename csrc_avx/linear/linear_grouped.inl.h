@@ -30,18 +30,16 @@ struct Q4g32 : Halves32<PackedKind::q4g32, flags> {
   static I start(const uint8_t*, int, int32_t asum) { return V::ibroadcast(flags & kZero8 ? -8 * asum : 0); }
 };
 
-template <int32_t flags>
-struct Q8g32 : Halves32<PackedKind::q8g32, flags> {
-  using Halves32<PackedKind::q8g32, flags>::Halves32;
+struct Q8g32 : Halves32<PackedKind::q8g32, 0> {
+  using Halves32<PackedKind::q8g32, 0>::Halves32;
   static constexpr bool kIsNarrow = false;
-  static constexpr bool kIsSigned = !(flags & kHasMin);
 
   static I codes(const uint8_t* chunk, int step) {
     const I codes = load_bytes(chunk + 64 * step);
-    return kVnni && kIsSigned ? xor_bits(codes, bytes_of(128)) : codes;
+    return kVnni ? xor_bits(codes, bytes_of(128)) : codes;
   }
-  static I step(I sum, I codes, I x) { return kVnni || !kIsSigned ? mac_wide(sum, codes, x) : mac_signed(sum, codes, x); }
-  static I start(const uint8_t*, int, int32_t asum) { return V::ibroadcast(kVnni && kIsSigned ? -128 * asum : 0); }
+  static I step(I sum, I codes, I x) { return kVnni ? mac_wide(sum, codes, x) : mac_signed(sum, codes, x); }
+  static I start(const uint8_t*, int, int32_t asum) { return V::ibroadcast(kVnni ? -128 * asum : 0); }
 };
 
 }  // namespace

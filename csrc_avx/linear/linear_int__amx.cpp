@@ -3,7 +3,7 @@
 // Per panel and group the codes become one B tile (8 rows of 16 outputs x 4 inputs; nibbles are unpacked into scratch once for
 // all rows of the span), every A tile is 16 rows x 32 inputs, and C is stored and folded into float32 (K-quants: int32)
 // accumulators in scratch, because each group has its own scale. The depth of a tile is therefore half used; folding, not
-// the product, sets the pace. Sub-blocks of 16 inputs (q8k) would use a quarter: VNNI serves them.
+// the product, sets the pace. Sub-blocks of 16 inputs would use a quarter.
 #include "linear/bytes.inl.h"
 #include "linear/tiles.inl.h"
 
@@ -155,9 +155,7 @@ void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
 }
 
 void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
-  const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasMin) return run_grouped<PackedKind::q8g32, kHasMin>(a, step, lane);
-  run_grouped<PackedKind::q8g32, 0>(a, step, lane);
+  run_grouped<PackedKind::q8g32, 0>(*static_cast<const LinearArgs*>(raw), step, lane);
 }
 
 void linear_q4k(const void* raw, const Step& step, const Lane& lane) {

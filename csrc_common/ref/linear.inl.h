@@ -1,7 +1,7 @@
 // The linear ops in plain C++: the twin of platforms/reference, and the level every other one must equal bit for bit.
 //
 // One panel of 16 outputs and one row at a time; formulas are those of platforms/ops.py (linear), layouts those of
-// packed/panels.h. Include once per translation unit; defines linear_{bf16,f16,f32,q4g32,q8g32,q4k,q8k}.
+// packed/panels.h. Include once per translation unit; defines linear_{bf16,f16,f32,q4g32,q8g32,q4k}.
 #pragma once
 #include "packed/panels.h"
 #include "ref/epilogue.inl.h"
@@ -88,7 +88,7 @@ inline void q8g32_record(const LinearArgs& a, int64_t row, int64_t group, const 
     int32_t isum = 0;
     for (int i = 0; i < 32; ++i) {
       const uint8_t byte = record[(i / 4 * 16 + lane) * 4 + i % 4];
-      isum += x[i] * (a.flags & kHasMin ? static_cast<int>(byte) : static_cast<int8_t>(byte));
+      isum += x[i] * static_cast<int8_t>(byte);
     }
     grouped_end(a, row, group, lane, isum, record + 512, acc);
   }
@@ -115,27 +115,6 @@ inline void q4k_record(const LinearArgs& a, int64_t row, int64_t block, const ui
       msum += sub_mins[16 * sub + lane] * (sums[2 * sub] + sums[2 * sub + 1]);
     }
     k_end(a, row, block, lane, isum, msum, sub_mins + 128, true, acc);
-  }
-}
-
-inline void q8k_record(const LinearArgs& a, int64_t row, int64_t block, const uint8_t* record, float* acc) {
-  const bool has_min = a.flags & kHasMin;
-  const int8_t* x = static_cast<const int8_t*>(a.x) + row * a.ldx + 256 * block;
-  const int32_t* sums = a.sums + 16 * (row * a.lds + block);
-  const int8_t* sub_scales = reinterpret_cast<const int8_t*>(record + 4096);
-  const uint8_t* sub_mins = record + 4096 + 256;
-  for (int lane = 0; lane < 16; ++lane) {
-    int32_t isum = 0, msum = 0;
-    for (int sub = 0; sub < 16; ++sub) {
-      int32_t dot = 0;
-      for (int i = 0; i < 16; ++i) {
-        const int input = 16 * sub + i;
-        dot += x[input] * static_cast<int8_t>(record[(input / 4 * 16 + lane) * 4 + input % 4]);
-      }
-      isum += sub_scales[16 * sub + lane] * dot;
-      if (has_min) msum += sub_mins[16 * sub + lane] * sums[sub];
-    }
-    k_end(a, row, block, lane, isum, msum, sub_mins + (has_min ? 256 : 0), has_min, acc);
   }
 }
 
@@ -175,9 +154,6 @@ void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
 }
 void linear_q4k(const void* raw, const Step& step, const Lane& lane) {
   run_records(raw, step, lane, PackedKind::q4k, q4k_record);
-}
-void linear_q8k(const void* raw, const Step& step, const Lane& lane) {
-  run_records(raw, step, lane, PackedKind::q8k, q8k_record);
 }
 
 }  // namespace octavo::OCTAVO_ISA_NS

@@ -36,18 +36,16 @@ struct PackQ4g32 {
   }
 };
 
-template <class Gguf>
 struct PackQ8g32 {
-  using Source = Gguf;
+  using Source = GgufQ8_0;
   static constexpr PackedKind kKind = PackedKind::q8g32;
-  static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : 0;
+  static constexpr int32_t kFlags = 0;
   static bool lane(const uint8_t* block, uint8_t* record, int lane) {
     Block b;
-    Gguf::unpack(block, &b);
+    Source::unpack(block, &b);
     scatter(record, lane, b.codes, 8);
     put_half(record + 512, lane, b.d);
-    if (Gguf::kMin) put_half(record + 544, lane, b.m);
-    return is_bad_f16(b.d) || (Gguf::kMin && is_bad_f16(b.m));
+    return is_bad_f16(b.d);
   }
 };
 
@@ -71,29 +69,6 @@ struct PackQ4k {
     put_half(record + 2304, lane, b.d);
     put_half(record + 2336, lane, b.m);
     return is_bad_f16(b.d) || is_bad_f16(b.m);
-  }
-};
-
-// Sub-scales per 16 inputs; formats that have them per 32 store each twice.
-template <class Gguf>
-struct PackQ8k {
-  using Source = Gguf;
-  static constexpr PackedKind kKind = PackedKind::q8k;
-  static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : 0;
-  static bool lane(const uint8_t* block, uint8_t* record, int lane) {
-    Block b;
-    Gguf::unpack(block, &b);
-    scatter(record, lane, b.codes, 64);
-    uint8_t* at = record + 4096;
-    for (int sub = 0; sub < 16; ++sub) at[16 * sub + lane] = static_cast<uint8_t>(b.sub_scales[16 * sub / Gguf::kGroup]);
-    at += 256;
-    if (Gguf::kMin) {
-      for (int sub = 0; sub < 16; ++sub) at[16 * sub + lane] = b.sub_mins[16 * sub / Gguf::kGroup];
-      at += 256;
-    }
-    put_half(at, lane, b.d);
-    if (Gguf::kMin) put_half(at + 32, lane, b.m);
-    return is_bad_f16(b.d) || (Gguf::kMin && is_bad_f16(b.m));
   }
 };
 
@@ -182,13 +157,7 @@ void pack_f32(const void* raw, const Step&, const Lane& lane) {
 }
 void pack_q4_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ4g32<GgufQ4_0>>(raw, lane); }
 void pack_q4_1(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ4g32<GgufQ4_1>>(raw, lane); }
-void pack_q5_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8g32<GgufQ5_0>>(raw, lane); }
-void pack_q5_1(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8g32<GgufQ5_1>>(raw, lane); }
-void pack_q8_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8g32<GgufQ8_0>>(raw, lane); }
-void pack_q2_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8k<GgufQ2_K>>(raw, lane); }
-void pack_q3_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8k<GgufQ3_K>>(raw, lane); }
+void pack_q8_0(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8g32>(raw, lane); }
 void pack_q4_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ4k>(raw, lane); }
-void pack_q5_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8k<GgufQ5_K>>(raw, lane); }
-void pack_q6_k(const void* raw, const Step&, const Lane& lane) { pack_blocks<PackQ8k<GgufQ6_K>>(raw, lane); }
 
 }  // namespace octavo::OCTAVO_ISA_NS

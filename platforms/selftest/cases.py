@@ -32,12 +32,13 @@ from octavo.platforms.types import Activation, KVDtype, KVSpec, Rope, SampleBatc
 Result = NDArray[Any]
 FEW, MANY = 2, 18
 _KINDS = {
-    "f32": "f32", "f16": "f16", "bf16": "bf16", "q4_0": "q4g32", "q4_1": "q4g32", "q5_0": "q8g32", "q5_1": "q8g32",
-    "q8_0": "q8g32", "q2_k": "q8k", "q3_k": "q8k", "q4_k": "q4k", "q5_k": "q8k", "q6_k": "q8k", "w8a8": "w8a8",
+    "f32": "f32", "f16": "f16", "bf16": "bf16", "q4_0": "q4g32", "q4_1": "q4g32", "q5_0": "q5g32", "q5_1": "q5g32",
+    "q8_0": "q8g32", "q2_k": "q2k", "q3_k": "q3k", "q4_k": "q4k", "q5_k": "q5k", "q6_k": "q6k", "w8a8": "w8a8",
     "i4g32": "i4", "i4g64": "i4", "i4g128": "i4",
 }  # fmt: skip
-_PREPARE = {"bf16": "prepare_bf16", "q4g32": "prepare_i8g32", "q8g32": "prepare_i8g32"}
-_PREPARE |= {"q4k": "prepare_i8g256", "q8k": "prepare_i8g256", "w8a8": "prepare_i8row"}
+_PREPARE = {"bf16": "prepare_bf16", "w8a8": "prepare_i8row"}
+_PREPARE |= dict.fromkeys(("q4g32", "q5g32", "q8g32"), "prepare_i8g32")
+_PREPARE |= {f"q{bits}k": "prepare_i8g256" for bits in (2, 3, 4, 5, 6)}
 _DEPTHS = {"w8a8": 1104, "i4g64": 168, "i4g128": 168}  # more than one pass over the inputs, a short last group
 
 

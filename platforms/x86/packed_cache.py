@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 log = logging.getLogger("octavo.platforms")
 MAGIC = b"OCTAVOPK"
-LAYOUT_VERSION = 2  # 2: packing has checked that every weight is finite
+LAYOUT_VERSION = 3  # 2: packing has checked that every weight is finite; 3: codes in bit planes
 PAGE_BYTES = 4096
 LEFT_OVER_S = 3600.0
 _UNFINISHED = ".packing-"

@@ -54,14 +54,14 @@ PACKED: dict[str, PackedFormat] = {
     "bf16": PackedFormat("bf16", 0, "prepare_bf16", 32, 1024),
     "q4_0": PackedFormat("q4g32", ZERO8, _G32, 32, 288),
     "q4_1": PackedFormat("q4g32", HAS_MIN, _G32, 32, 320),
-    "q5_0": PackedFormat("q8g32", 0, _G32, 32, 544),
-    "q5_1": PackedFormat("q8g32", HAS_MIN, _G32, 32, 576),
+    "q5_0": PackedFormat("q5g32", 0, _G32, 32, 352),
+    "q5_1": PackedFormat("q5g32", HAS_MIN, _G32, 32, 384),
     "q8_0": PackedFormat("q8g32", 0, _G32, 32, 544),
-    "q2_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672),
-    "q3_k": PackedFormat("q8k", 0, _G256, 256, 4384),
+    "q2_k": PackedFormat("q2k", HAS_MIN, _G256, 256, 1344),
+    "q3_k": PackedFormat("q3k", 0, _G256, 256, 1824),
     "q4_k": PackedFormat("q4k", HAS_MIN, _G256, 256, 2368),
-    "q5_k": PackedFormat("q8k", HAS_MIN, _G256, 256, 4672),
-    "q6_k": PackedFormat("q8k", 0, _G256, 256, 4384),
+    "q5_k": PackedFormat("q5k", HAS_MIN, _G256, 256, 2880),
+    "q6_k": PackedFormat("q6k", 0, _G256, 256, 3360),
 }
 APART = ("w8a8", "i4g32", "i4g64", "i4g128")
 

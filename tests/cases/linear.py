@@ -88,6 +88,11 @@ CASES = (
         for rows in ROWS
     ),
     *(
+        Case(f"{form}_rows_{rows}", form, rows, 256, (34,))
+        for form in ("q5_0", "q5_1", "q2_k", "q3_k", "q5_k")
+        for rows in (1, 9, 130)
+    ),
+    *(
         Case(f"{form}_rows_{rows}", form, rows, 328, (66,))
         for form in ("w8a8", "i4g32", "i4g64+z+f16", "i4g128")
         for rows in (0, 1, 17, 130)

@@ -195,6 +195,12 @@ inline Vector dpbusd(Vector acc, Vector u, Vector s) {
   return vector_of<Vector>(sum);
 }
 
+// Two products of int16 per int32 lane; _mm256_madd_epi16 gives their sums, wrapping as here.
+inline __m256i dpwssd(__m256i acc, __m256i a, __m256i b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
+inline W dpwssd(W acc, W a, W b) {
+  return join(dpwssd(half(acc, 0), half(a, 0), half(b, 0)), dpwssd(half(acc, 1), half(a, 1), half(b, 1)));
+}
+
 }  // namespace octavo_emulated
 
 #define _mm512_cvtph_ps(a) octavo_emulated::cvtph_ps(a)
@@ -237,6 +243,10 @@ inline Vector dpbusd(Vector acc, Vector u, Vector s) {
 #define _mm512_dpbusd_epi32(c, a, b) octavo_emulated::dpbusd(c, a, b)
 #undef _mm256_dpbusd_avx_epi32
 #define _mm256_dpbusd_avx_epi32(c, a, b) octavo_emulated::dpbusd(c, a, b)
+#undef _mm512_dpwssd_epi32
+#define _mm512_dpwssd_epi32(c, a, b) octavo_emulated::dpwssd(c, a, b)
+#undef _mm256_dpwssd_avx_epi32
+#define _mm256_dpwssd_avx_epi32(c, a, b) octavo_emulated::dpwssd(c, a, b)
 
 // What the compiler defines for the level (CMakeLists.txt beside this file names it).
 #if OCTAVO_EMULATE_AVX512

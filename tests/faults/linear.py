@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tests.faults.fault import Fault
 
-DENSE, GROUPED, K, BYTES = (
-    f"csrc_avx/linear/{name}.inl.h" for name in ("linear_dense", "linear_grouped", "linear_k", "bytes")
-)
+DENSE, GROUPED, BYTES = (f"csrc_avx/linear/{name}.inl.h" for name in ("linear_dense", "linear_grouped", "bytes"))
 TILE, Q4K = (f"csrc_avx/linear/{name}.inl.h" for name in ("group_tile", "linear_q4k"))
+PLANES, PLANE_TILES = (f"csrc_avx/linear/{name}.inl.h" for name in ("planes", "linear_planes"))
 W8A8, W8A8_END, I4 = (f"csrc_avx/linear/{name}.inl.h" for name in ("linear_w8a8", "w8a8_end", "linear_i4"))
 EPILOGUE, PREPARE, AVX2 = "csrc_common/ref/epilogue.inl.h", "csrc_common/ref/prepare.inl.h", "csrc_common/vec/avx2.h"
 TESTS = "tests/kernels/test_linear.py::"
@@ -133,12 +132,61 @@ FAULTS = [
         "linear_q4k__avx2",
     ),
     Fault(
-        "q8k_second_minimum_is_the_first",
-        K,
-        "V::shl<16>(widen_u8(at + 16))",
-        "V::shl<16>(widen_u8(at))",
+        "planes_high_bits_of_the_neighbour",
+        PLANES,
+        "field<P::kHigh, v, P::kLow>",
+        "field<P::kHigh, v ^ 1, P::kLow>",
         GROUPS,
-        "linear_q8k__avx2",
+        "linear_q6k__avx2",
+        is_quick=True,
+    ),
+    Fault(
+        "planes_second_minimum_is_the_first",
+        PLANES,
+        "min_of<P>(record, 2 * pair + 1, part)",
+        "min_of<P>(record, 2 * pair, part)",
+        GROUPS,
+        "linear_q5k__avx2",
+    ),
+    Fault(
+        "planes_minimum_with_a_bit_of_the_scale",
+        PLANES,
+        "V::template shr<4>(widen_u8(",
+        "V::template shr<3>(widen_u8(",
+        GROUPS,
+        "linear_q2k__avx2",
+    ),
+    Fault(
+        "planes_zero_point_16_of_q6k",
+        PLANE_TILES,
+        "P::kZero == 32 ? 5 : 2",
+        "P::kZero == 32 ? 4 : 2",
+        GROUPS,
+        "linear_q6k__avx2",
+    ),
+    Fault(
+        "planes_int16_sums_overflow",
+        PLANE_TILES,
+        "P::kLow + P::kHigh > 5 ? 2 : 4",
+        "P::kLow + P::kHigh > 6 ? 2 : 4",
+        TESTS + "test_k_quants_of_extreme_bytes",
+        "linear_q6k__avx2",
+    ),
+    Fault(
+        "planes_zero_point_of_the_first_group",
+        PLANE_TILES,
+        "side[g] = -P::kZero * sums[g]",
+        "side[g] = -P::kZero * sums[0]",
+        GROUPS,
+        "linear_q5g32__avx2",
+    ),
+    Fault(
+        "planes_last_inputs_of_a_block_dropped",
+        PLANE_TILES,
+        "records - i < Format::kRecords ? records - i",
+        "records - i < Format::kRecords ? 0",
+        GROUPS,
+        "linear_q5g32__avx2",
     ),
     Fault(
         "bias_before_scale",

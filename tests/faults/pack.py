@@ -6,6 +6,7 @@ from tests.faults.fault import Fault
 
 PACK, BLOCKS = "csrc_common/ref/pack.inl.h", "csrc_common/packed/gguf_blocks.inl.h"
 SHARED, APART = "csrc_common/ref/pack_panels.inl.h", "csrc_common/ref/pack_apart.inl.h"
+PLANES = "csrc_common/ref/pack_planes.inl.h"
 TESTS = "tests/kernels/test_pack.py::"
 PANELS = TESTS + "test_panels_hold_every_code_and_scale_of_the_rows"
 APART_PANELS = TESTS + "test_panels_hold_codes_scales_and_zero_points_kept_apart"
@@ -60,6 +61,17 @@ FAULTS = [
         "(f[8 + i] & 15) | (f[4 + i] >> 6) << 4",
         PANELS,
         "pack_q4_k__avx2",
+    ),
+    Fault(
+        "pack_high_plane_of_low_bits", PLANES, "codes[v] >> from & kMask", "codes[v] & kMask", PANELS, "pack_q6_k__avx2"
+    ),
+    Fault(
+        "pack_minimum_not_beside_its_scale",
+        PLANES,
+        "scale | b.sub_mins[g] << 4",
+        "scale | b.sub_mins[0] << 4",
+        PANELS,
+        "pack_q2_k__avx2",
     ),
     Fault(
         "pack_what_is_not_finite_unseen",

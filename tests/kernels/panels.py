@@ -19,14 +19,14 @@ PACKED = {
     "bf16": ("bf16", 0),
     "q4_0": ("q4g32", ZERO8),
     "q4_1": ("q4g32", HAS_MIN),
-    "q5_0": ("q8g32", 0),
-    "q5_1": ("q8g32", HAS_MIN),
+    "q5_0": ("q5g32", 0),
+    "q5_1": ("q5g32", HAS_MIN),
     "q8_0": ("q8g32", 0),
-    "q2_k": ("q8k", HAS_MIN),
-    "q3_k": ("q8k", 0),
+    "q2_k": ("q2k", HAS_MIN),
+    "q3_k": ("q3k", 0),
     "q4_k": ("q4k", HAS_MIN),
-    "q5_k": ("q8k", HAS_MIN),
-    "q6_k": ("q8k", 0),
+    "q5_k": ("q5k", HAS_MIN),
+    "q6_k": ("q6k", 0),
 }
 DENSE = ("f32", "f16", "bf16")
 BLOCKS = tuple(name for name in PACKED if name not in DENSE)
@@ -34,6 +34,8 @@ _HALVES = {  # bytes of the float16 fields in a block
     "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "q8_0": (0,), "q2_k": (80, 82), "q3_k": (108,),
     "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
 }  # fmt: skip
+#: packed kind -> bits of the low and the high plane, zero point, where codes are kept in planes (csrc_common/packed/planes.h)
+PLANES = {"q6k": (4, 2, 32), "q5k": (4, 1, 0), "q3k": (2, 1, 4), "q2k": (2, 0, 0), "q5g32": (4, 1, 0)}
 _DENSE_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 
 
@@ -63,13 +65,14 @@ def panels(name: str, raw: np.ndarray, k: int) -> np.ndarray:
     if name in DENSE:
         return _dense(name, rows, k)
     parts = load.codes(name, np.ascontiguousarray(rows).reshape(-1), (len(rows), k))
-    kind, flags = PACKED[name]
+    kind, _ = PACKED[name]
     per = 32 if kind.endswith("g32") else 256
-    codes = parts.codes.astype(np.int16) - (parts.format.zero_point if kind == "q8g32" else 0)
-    lanes = codes.reshape(-1, 16, k // per, per).transpose(0, 2, 1, 3)  # [panel, record, lane, input]
-    fields = [_nibbles(lanes) if kind.startswith("q4") else _quads(lanes)]
+    lanes = (
+        parts.codes.astype(np.int16).reshape(-1, 16, k // per, per).transpose(0, 2, 1, 3)
+    )  # [panel, record, lane, input]
+    fields = [planes(lanes, *PLANES[kind]) if kind in PLANES else nibbles(lanes) if kind[1] == "4" else quads(lanes)]
     if per == 256:
-        fields += _sub_scales(parts, kind, flags)
+        fields += _sub_scales(parts, kind)
     halves = [parts.d, parts.m if parts.m is not None else parts.dmin]
     fields += [_lanes(half.astype(np.float16)) for half in halves if half is not None]
     return np.concatenate(fields, axis=2).reshape(-1)
@@ -83,17 +86,29 @@ def _dense(name: str, rows: np.ndarray, k: int) -> np.ndarray:
     return np.ascontiguousarray(tiles).view(np.uint8).reshape(-1)
 
 
-def _quads(lanes: np.ndarray) -> np.ndarray:
+def quads(lanes: np.ndarray) -> np.ndarray:
     p, r, _, count = lanes.shape
-    quads = lanes.reshape(p, r, 16, count // 4, 4).transpose(0, 1, 3, 2, 4)
-    return quads.astype(np.uint8).reshape(p, r, -1)
+    fours = lanes.reshape(p, r, 16, count // 4, 4).transpose(0, 1, 3, 2, 4)
+    return fours.astype(np.uint8).reshape(p, r, -1)
 
 
-def _nibbles(lanes: np.ndarray) -> np.ndarray:
+def nibbles(lanes: np.ndarray) -> np.ndarray:
     p, r, _, count = lanes.shape
     halves = lanes.reshape(p, r, 16, count // 32, 2, 4, 4)  # lane, sub-block, half, c, i
     joined = halves[..., 0, :, :] | halves[..., 1, :, :] << 4
     return joined.transpose(0, 1, 3, 4, 2, 5).astype(np.uint8).reshape(p, r, -1)
+
+
+def planes(lanes: np.ndarray, low: int, high: int, zero: int) -> np.ndarray:
+    p, r, _, count = lanes.shape
+    codes = (lanes + zero).astype(np.uint8).reshape(p, r, 16, count // 32, 8, 4).transpose(0, 1, 3, 4, 2, 5)
+    fields = []  # codes: [panel, record, chunk, dword, lane, input]
+    for bits, plane in ((low, codes & ((1 << low) - 1)), (high, codes >> low)):
+        if bits:
+            parts = plane.reshape(*plane.shape[:3], 8 // bits, bits, 16, 4)
+            at = np.arange(0, 8, bits, dtype=np.uint8).reshape(-1, 1, 1, 1)
+            fields.append(np.bitwise_or.reduce(parts << at, axis=3).reshape(*plane.shape[:3], -1))
+    return np.concatenate(fields, axis=3).reshape(p, r, -1)
 
 
 def _lanes(per_record: np.ndarray) -> np.ndarray:
@@ -102,15 +117,14 @@ def _lanes(per_record: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(tiles).view(np.uint8).reshape(*tiles.shape[:2], -1)
 
 
-def _sub_scales(parts: QuantizedParts, kind: str, flags: int) -> list[np.ndarray]:
-    want = 8 if kind == "q4k" else 16
-    fields = []
-    for values in [parts.sub_scales, parts.sub_mins if flags & HAS_MIN else None]:
-        if values is None:
-            continue
-        tiles = values.reshape(len(values), parts.d.shape[1], -1)
-        tiles = np.repeat(tiles, want // tiles.shape[2], axis=2).reshape(-1, 16, tiles.shape[1], want)
-        fields.append(
-            np.ascontiguousarray(tiles.transpose(0, 2, 3, 1)).view(np.uint8).reshape(len(tiles), tiles.shape[2], -1)
-        )
-    return fields
+def _sub_scales(parts: QuantizedParts, kind: str) -> list[np.ndarray]:
+    if kind == "q2k":
+        return [_sub_field(parts, parts.sub_scales | parts.sub_mins << np.uint8(4))]
+    return [_sub_field(parts, field) for field in (parts.sub_scales, parts.sub_mins) if field is not None]
+
+
+def _sub_field(parts: QuantizedParts, values: np.ndarray) -> np.ndarray:
+    """[n, groups] -> bytes [panel, record, groups of a record * 16 lanes]."""
+    blocks = parts.d.shape[1]
+    tiles = values.view(np.uint8).reshape(-1, 16, blocks, values.shape[1] // blocks)
+    return np.ascontiguousarray(tiles.transpose(0, 2, 3, 1)).reshape(len(tiles), blocks, -1)

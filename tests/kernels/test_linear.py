@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.kernels.harness import FIXED, Kernel, aligned, kernels, run, same_bits, scalar, variants
-from tests.kernels.panels import BLOCKS, DENSE, HAS_MIN, PACKED, ZERO8, panels, stored
+from tests.kernels.panels import BLOCKS, DENSE, HAS_MIN, PACKED, PLANES, ZERO8, nibbles, panels, planes, quads, stored
 from tests.kernels.test_prepare import INT8, prepare
 
 from octavo.platforms.reference import f32
@@ -143,6 +143,17 @@ def test_bits_of_the_reference_for_every_number_of_rows_and_outputs(kernel: Kern
                     assert same_bits(multiply(kernel, case, x[:rows], threads), want[:rows]), (name, n, rows, threads)
 
 
+@pytest.mark.parametrize("kernel", variants(*(f"linear_{kind}" for kind in PLANES)))
+def test_bits_of_the_reference_where_codes_go_through_scratch(kernel: Kernel) -> None:
+    """Around the number of rows from which panels are unpacked, and past the rows of one unpacking."""
+    for name in formats_of(kernel):
+        case, k = shape_case(name, 17, depth_of(name))[0], depth_of(name)
+        x = normal(131, k, seed=3)
+        want = reference(case, x)
+        for rows in (8, 9, 13, 131):
+            assert same_bits(multiply(kernel, case, x[:rows], 2), want[:rows]), (name, rows)
+
+
 @pytest.mark.parametrize("kernel", variants("linear_bf16", "linear_f16", "linear_f32"))
 @pytest.mark.parametrize("k", [1, 31, 32, 33, 70, 1056, 2050])
 def test_bits_of_the_reference_for_any_number_of_inputs(kernel: Kernel, k: int) -> None:
@@ -214,14 +225,15 @@ def test_an_infinite_scale_reaches_only_its_outputs(kernel: Kernel) -> None:
 
 
 def integer_case(kind: str, flags: int, codes: np.ndarray) -> np.ndarray:
-    """Packed bytes of group-32 codes [n, k] (as packed: nibbles, or int8) with scales of 1 and minima of 0."""
+    """Packed bytes of group-32 codes [n, k] (as packed: unsigned, of q8g32 int8) with scales of 1 and minima of 0."""
     n, k = codes.shape
     lanes = codes.reshape(n // 16, 16, k // 32, 32).transpose(0, 2, 1, 3).astype(np.int16)
-    if kind == "q4g32":
-        quads = (lanes[..., :16] | lanes[..., 16:] << 4).reshape(*lanes.shape[:3], 4, 4)
+    if kind in PLANES:
+        body = planes(lanes, *PLANES[kind])
+    elif kind == "q4g32":
+        body = nibbles(lanes)
     else:
-        quads = lanes.reshape(*lanes.shape[:3], 8, 4)
-    body = quads.transpose(0, 1, 3, 2, 4).astype(np.uint8).reshape(*lanes.shape[:2], -1)
+        body = quads(lanes)
     ones = np.broadcast_to(np.ones(16, np.float16).view(np.uint8), (*body.shape[:2], 32))
     fields = [body, ones, np.zeros_like(ones)] if flags & HAS_MIN else [body, ones]
     return np.concatenate(fields, axis=2).reshape(-1)
@@ -229,13 +241,14 @@ def integer_case(kind: str, flags: int, codes: np.ndarray) -> np.ndarray:
 
 EXTREMES = {
     ("q8g32", 0): (-128, 127),
-    ("q8g32", HAS_MIN): (0, 127),
+    ("q5g32", 0): (0, 31),
+    ("q5g32", HAS_MIN): (0, 31),
     ("q4g32", ZERO8): (0, 15),
     ("q4g32", HAS_MIN): (0, 15),
 }
 
 
-@pytest.mark.parametrize("kernel", variants("linear_q4g32", "linear_q8g32"))
+@pytest.mark.parametrize("kernel", variants("linear_q4g32", "linear_q8g32", "linear_q5g32"))
 def test_integer_sums_never_saturate(kernel: Kernel) -> None:
     """Every mix of extreme codes and inputs; a 16-bit saturating product would stop at 32,767."""
     kind = kernel.op.removeprefix("linear_")
@@ -257,7 +270,7 @@ def test_integer_sums_never_saturate(kernel: Kernel) -> None:
             "scale": 1.0, "activation": 0, "flags": flags, "rows": (FIXED, 6),
         }  # fmt: skip
         run(kernel, fields)
-        zero = 8 if flags & ZERO8 else 0
+        zero = 8 if flags & ZERO8 else 16 if (kind, flags) == ("q5g32", 0) else 0
         want = q.astype(np.int64) @ (codes.astype(np.int64) - zero).T
         assert np.array_equal(y.astype(np.int64), want), flags
 
@@ -281,7 +294,7 @@ def test_two_and_sixty_four_full_products(kernel: Kernel) -> None:
         assert (y == count * 128 * 127).all()
 
 
-@pytest.mark.parametrize("kernel", variants("linear_q4k", "linear_q8k"))
+@pytest.mark.parametrize("kernel", variants(*(f"linear_q{bits}k" for bits in (2, 3, 4, 5, 6))))
 def test_k_quants_of_extreme_bytes(kernel: Kernel) -> None:
     """Blocks of one byte value (0xFF: largest codes, sub-scales and minima) with inputs at +-127."""
     for name in formats_of(kernel):

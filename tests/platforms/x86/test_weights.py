@@ -166,6 +166,14 @@ def test_rows_that_a_format_cannot_hold_are_refused() -> None:
             taken.linear([long], quantize="w8a8")
 
 
+@pytest.mark.parametrize("form", [name for name in PACKED if name not in FLOAT_FORMATS])
+def test_a_packed_weight_takes_the_bytes_of_its_file(form: str) -> None:
+    raw = stored("w", normal("w", 32, 512), form)
+    taken = weights()
+    taken.linear([raw])
+    assert taken.packed_bytes <= 1.04 * raw.data.nbytes  # six-bit sub-scales take bytes
+
+
 def test_layouts_that_differ_cannot_be_stacked() -> None:
     parts = [stored("a", normal("a", 16, 64), "i4g32"), stored("b", normal("b", 16, 64), "i4g32+z")]
     with pytest.raises(PlatformError, match="differ in format: a is i4g32, b is i4g32"):

@@ -1,0 +1,2 @@
+// The linear ops with codes in bit planes at avx512; bodies in linear_planes.inl.h.
+#include "linear/linear_planes.inl.h"
