@@ -2,11 +2,12 @@
 
     octavo bench accuracy -- [--model NAME ...] [--formats F ...] [--peer-python /path/with/llama-cpp/bin/python] [--tokens N]
 
-accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, over the whole vocabulary) of our default path (keys and values
-                        as --kv-dtype says) from the float32 run of the dequantized weights, over N tokens of English prose
-                        (Python's own manual, `pydoc_data.topics`) in windows of 512; one value per window. Peer: llama.cpp on
-                        the very same file, against the same float32 run; ratio_of_means (ours / theirs) <= 1 is wanted.
-                        top1: equal best tokens.
+accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, over the whole vocabulary) of our default path from the float32 run
+                        of the dequantized weights, over N tokens of English prose (Python's own manual,
+                        `pydoc_data.topics`) in windows of 512; one value per window. Peer: llama.cpp on the very same file,
+                        against the same float32 run; ratio_of_means (ours / theirs) <= 1 is wanted. top1: equal best tokens.
+Keys and values are float16 here, as llama.cpp keeps them, so that weights are what differs; --kv-dtype takes another type, bf16
+being what the engine uses unless told otherwise.
 A file is the real checkpoint with every matrix written anew in FORMAT (round to nearest); rows that are no whole blocks of 256
 take the 32-wide format that llama.cpp's quantizer would. `stored` is the checkpoint as published.
 """
@@ -75,12 +76,18 @@ class Probe:
 
 
 def divergence(exact: Logits, other: Logits) -> tuple[float, int]:
-    """(sum over rows of KL(exact || other), rows whose best tokens are equal); in float64."""
-    logs = []
-    for logits in (exact, other):
-        shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-        logs.append(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
-    return float((np.exp(logs[0]) * (logs[0] - logs[1])).sum()), int((exact.argmax(1) == other.argmax(1)).sum())
+    """(sum over rows of KL(exact || other), rows whose best tokens are equal).
+
+    KL = sum p (a - b) - (log Za - log Zb). Logits are float32, and so are exponentials: their errors are independent and lost in
+    sums of float64. Differences of logits that are close are exact; no logarithm of a small probability is taken.
+    """
+    tops = [logits.max(axis=1, keepdims=True) for logits in (exact, other)]
+    powers = [np.exp(logits - top) for logits, top in zip((exact, other), tops, strict=True)]
+    sums = [power.sum(axis=1, dtype=np.float64) for power in powers]
+    logs = [top[:, 0].astype(np.float64) + np.log(total) for top, total in zip(tops, sums, strict=True)]
+    np.multiply(powers[0], exact - other, out=powers[0])
+    mean = powers[0].sum(axis=1, dtype=np.float64) / sums[0]
+    return float((mean - (logs[0] - logs[1])).sum()), int((exact.argmax(1) == other.argmax(1)).sum())
 
 
 def windows(path: Path, tokens: int) -> list[NDArray[np.int32]]:
