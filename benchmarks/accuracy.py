@@ -2,8 +2,8 @@
 
     octavo bench accuracy -- [--model NAME ...] [--formats F ...] [--peer-python /path/with/llama-cpp/bin/python] [--tokens N]
 
-accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, over the whole vocabulary) of our default path from the float32 run
-                        of the dequantized weights, over N tokens of English prose (Python's own manual,
+accuracy.MODEL.FORMAT   mean Kullback-Leibler divergence (nats, over the whole vocabulary) of our default path from the run
+                        of the dequantized float32 weights, over N tokens of English prose (Python's own manual,
                         `pydoc_data.topics`) in windows of 512; one value per window. Peer: llama.cpp on the very same file,
                         against the same float32 run; ratio_of_means (ours / theirs) <= 1 is wanted. top1: equal best tokens.
 Keys and values are float16 here, as llama.cpp keeps them, so that weights are what differs; --kv-dtype takes another type, bf16
