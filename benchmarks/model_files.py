@@ -1,8 +1,8 @@
 """Writes one model in the forms that engines read: GGUF, bfloat16 safetensors, compressed-tensors; tokenizers beside them.
 
 Everything is streamed: a slice of rows at a time is made, rounded and written. Quantisation is round to nearest: it is speed
-that is compared. In 4-bit GGUF files the embedding, which is the output matrix too, is q6_k (q8_0 where rows are not whole
-blocks of 256), as llama.cpp's own quantizer does it.
+that is compared. In GGUF files of 4 bits and fewer the embedding, which is the output matrix too, is q6_k (q8_0 where rows are
+not whole blocks of 256), as llama.cpp's own quantizer does it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from octavo.engine.loading.gguf_writer import GGUFWriter
 from octavo.quant.formats import BY_NAME
 from octavo.quant.load import pack
 
-FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2, "q4_1": 3, "q4_k": 14}
+FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2, "q4_1": 3, "q5_0": 8, "q5_1": 9}
+FILE_TYPES |= {"q2_k": 10, "q3_k": 12, "q4_k": 14, "q5_k": 16, "q6_k": 18}
 KEPT_TYPES = {"uint8": "u8", "int8": "i8", "uint16": "u16", "int16": "i16", "uint32": "u32", "int32": "i32"}
 
 Array = NDArray[Any]
@@ -32,7 +33,7 @@ def gguf_format(tensor: Tensor, wanted: str) -> str:
     """The format of one tensor in a file of format `wanted`."""
     if not tensor.is_matrix:
         return "f32"
-    if tensor.is_embedding and BY_NAME[wanted].bits == 4:
+    if tensor.is_embedding and BY_NAME[wanted].bits <= 4:
         return "q6_k" if tensor.shape[-1] % 256 == 0 else "q8_0"
     return wanted
 

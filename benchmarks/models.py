@@ -31,7 +31,9 @@ FORMS = {
     "q8_0": "GGUF",
     "q4_0": "GGUF",
     "q4_1": "GGUF",
-    "q4_k": "GGUF, rows of whole 256s",
+    "q5_0": "GGUF",
+    "q5_1": "GGUF",
+    **{f"q{bits}_k": "GGUF, rows of whole 256s" for bits in (2, 3, 4, 5, 6)},
     "w8a8": "compressed-tensors: int8 weights by row, int8 activations by token",
     "w4a16": "compressed-tensors: int4 weights by group of 128",
     "ov-int8": "OpenVINO, int8 weights",
@@ -83,7 +85,7 @@ class Maker:
         path = place(self.folder, self.shape.name, form)
         if path.exists():
             return path
-        if form in ("q8_0", "q4_0", "q4_1", "q4_k", "gguf-bf16"):
+        if FORMS[form].startswith("GGUF"):
             wanted = form.removeprefix("gguf-")
             if why := check_gguf(self.shape, wanted):
                 raise ValueError(why)

@@ -102,8 +102,7 @@ __attribute__((always_inline)) inline void add_chunk(const Operands& o, int sub,
       if constexpr (first * 4 % P::kGroup == 0)
 #pragma GCC unroll 16
         for (int i = 0; i < N; ++i)
-          scale[i] = scale_lanes(
-              scale_of<P>(o.record + i / kParts * o.record_stride, (32 * sub + 4 * first) / P::kGroup, i % kParts));
+          scale[i] = scale_factor<P>(o.record + i / kParts * o.record_stride, (32 * sub + 4 * first) / P::kGroup, i % kParts);
       Ints<R, N> sum;
       if constexpr (kStarts<P>)
         sum.start(o.side + (32 * sub + 4 * first) / P::kGroup);

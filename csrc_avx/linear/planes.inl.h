@@ -105,12 +105,11 @@ inline I scale_of(const uint8_t* record, int g, int part) {
   return widen_u8(at);
 }
 
-// What is multiplied with the sums of inputs: minima; of formats with a zero point the sub-scales.
+// The same as factors of sums of a chunk: without VNNI in both int16 halves of a lane.
 template <class P>
-inline I min_of(const uint8_t* record, int g, int part) {
-  if constexpr (!P::kMin) return scale_of<P>(record, g, part);
-  if constexpr (P::kPairs) return V::template shr<4>(widen_u8(record + P::kScalesAt + 16 * g + V::kLanes * part));
-  return widen_u8(record + P::kMinsAt + 16 * g + V::kLanes * part);
+inline I scale_factor(const uint8_t* record, int g, int part) {
+  const I scale = scale_of<P>(record, g, part);
+  return kVnni || P::kSigned ? scale_lanes(scale) : V::ior(scale, V::template shl<16>(scale));
 }
 
 // Whether a zero point is taken off where a sub-block's sum starts, at -zero * (sum of its inputs).
@@ -139,11 +138,22 @@ inline void prepare_side(const int32_t* sums, int32_t* side) {
   }
 }
 
-// Minima (of formats with a zero point: sub-scales) of groups 2 * pair and 2 * pair + 1 as int16.
+// Minima (of formats with a zero point: sub-scales) of groups 2 * pair and 2 * pair + 1 as int16, side by side.
 template <class P>
 inline I mins_of(const uint8_t* record, int pair, int part) {
-  return V::ior(and_bits(min_of<P>(record, 2 * pair, part), V::ibroadcast(0xFFFF)),
-                V::template shl<16>(min_of<P>(record, 2 * pair + 1, part)));
+  const uint8_t* first = record + (P::kMin && !P::kPairs ? P::kMinsAt : P::kScalesAt) + 32 * pair + V::kLanes * part;
+#if defined(__AVX512F__)
+  const auto load = [](const uint8_t* p) { return P::kMin ? widen_u8(p) : widen_i8(reinterpret_cast<const int8_t*>(p)); };
+  I low = load(first), high = V::template shl<16>(load(first + 16));
+  if constexpr (!P::kMin) low = and_bits(low, V::ibroadcast(0xFFFF));
+  const I both = V::ior(low, high);
+  return P::kPairs ? shift_bits<4>(both) : both;
+#else
+  const auto load = [](const uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); };
+  const __m128i both = _mm_unpacklo_epi8(load(first), load(first + 16));
+  if constexpr (!P::kMin) return _mm256_cvtepi8_epi16(both);
+  return P::kPairs ? shift_bits<4>(_mm256_cvtepu8_epi16(both)) : _mm256_cvtepu8_epi16(both);
+#endif
 }
 
 constexpr int kPanelMins = 8 * 16;

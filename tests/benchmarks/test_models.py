@@ -47,7 +47,9 @@ def values_of(weights: RandomWeights, name: str) -> np.ndarray[Any, Any]:
     return np.concatenate([weights.rows(tensor, *part) for part in slices(tensor.shape)])
 
 
-@pytest.mark.parametrize("form", ["bf16", "q8_0", "q4_0", "q4_1", "q4_k"])
+@pytest.mark.parametrize(
+    "form", [form.removeprefix("gguf-") for form, what in models.FORMS.items() if what.startswith("GGUF")]
+)
 def test_gguf_holds_the_numbers_in_pairs(form: str, tmp_path: Path) -> None:
     weights = RandomWeights(TINY, seed=3)
     write_gguf(tmp_path / "m.gguf", weights, form, TOKENIZER, 2)
