@@ -117,7 +117,7 @@ class Units {
   // Moves on to a sequence of this pass (0: several tiles, 1: one), and counts its units.
   void enter() {
     units_ = segments_ = 0;
-    if (seq_ == step_.num_seqs && ++pass_ == 1) seq_ = 0;
+    if (seq_ >= step_.num_seqs && ++pass_ == 1) seq_ = 0;
     if (seq_ >= step_.num_seqs) return;
     const int64_t tokens = tokens_of(seq_);
     if (tokens == 0 || (tokens <= shape_.tokens) != (pass_ == 1)) return;

@@ -67,6 +67,8 @@ GOLDEN: dict[str, str] = {
     "attention bf16": "f959ed3f5b815fe8",
     "attention f16": "084eb23efde516fb",
     "attention int8": "8cfbfcd8d05661cf",
+    "attention of many rows bf16": "9eceebb94f37a0c1",
+    "attention of many rows int8": "7a37e60fcb3e352d",
     "varlen attention": "40f53c934196c256",
     "copy_blocks": "3d3612dddf240588",
     "sample": "1e8eccb4dbd0f77e",

@@ -28,6 +28,7 @@ class Case:
     has_alibi: bool = False
     spread: float = 1.0  # of the queries: large ones make the softmax sharp
     kv_scale: float = 1.0
+    block_tokens: int = 32
 
     @property
     def tolerance(self) -> float:
@@ -35,7 +36,7 @@ class Case:
 
     @property
     def spec(self) -> KVSpec:
-        return one_layer(self.dtype, self.kv_heads, self.head_dim, self.window)
+        return one_layer(self.dtype, self.kv_heads, self.head_dim, self.window, self.block_tokens)
 
 
 _MIXED = ((0, 1), (37, 5), (0, 33), (63, 1), (64, 2))
@@ -60,6 +61,30 @@ CASES = (
     *(Case(f"{d}_sinks", d, 4, 2, 32, ((90, 3), (600, 1)), has_sinks=True) for d in ("f32", "bf16")),
     *(Case(f"{d}_alibi", d, 4, 2, 32, ((90, 3), (600, 1)), has_alibi=True) for d in ("f32", "bf16")),
     Case("int8_denormal", "int8", 2, 1, 32, ((40, 2),), kv_scale=1e-36),
+    *(Case(f"{d}_dim_{n}", d, 2, 1, n, ((20, 3), (0, 6))) for d in DTYPES for n in (48, 112, 160, 192)),
+    *(Case(f"{d}_block_{n}", d, 2, 1, 32, ((120, 3), (0, 70)), block_tokens=n) for d in DTYPES for n in (64, 128)),
+    Case("bf16_block_128_window_40", "bf16", 4, 1, 48, ((300, 4),), window=40, block_tokens=128),
+    Case("nothing_to_do", "bf16", 2, 1, 32, ((5, 0), (0, 0), (40, 0))),
+    Case("nobody_there", "int8", 2, 1, 32, ()),
+    Case("first_and_last_empty", "int8", 4, 2, 32, ((600, 0), (0, 20), (513, 2), (0, 0))),
+    *(
+        Case(
+            f"{d}_all_extras",
+            d,
+            4,
+            1,
+            64,
+            ((520, 9), (0, 5), (63, 1)),
+            window=64,
+            softcap=4.0,
+            has_sinks=True,
+            has_alibi=True,
+        )
+        for d in ("f32", "bf16", "f16")
+    ),
+    *(Case(f"{d}_sinks_and_window", d, 8, 1, 32, ((100, 5),), window=30, has_sinks=True) for d in ("bf16", "int8")),
+    *(Case(f"{d}_softcap_and_alibi", d, 3, 1, 32, ((510, 5),), softcap=9.0, has_alibi=True) for d in DTYPES),
+    *(Case(f"{d}_gqa_{h}_borders", d, h, 1, 32, ((505, 12), (1020, 1))) for d in ("bf16", "int8") for h in (3, 4, 8)),
     Case("all_extras", "int8", 4, 2, 32, ((520, 3),), window=64, softcap=4.0, has_sinks=True, has_alibi=True),
 )
 
@@ -79,7 +104,7 @@ def inputs(case: Case) -> dict[str, F32]:
 
 def _split(case: Case, rows: F32) -> tuple[F32, F32]:
     """Rows of all tokens as (those of earlier steps, those of this step)."""
-    past, new, at = [], [], 0
+    past, new, at = [rows[:0]], [rows[:0]], 0
     for p, n in case.seqs:
         past.append(rows[at : at + p])
         new.append(rows[at + p : at + p + n])

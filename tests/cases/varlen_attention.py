@@ -29,6 +29,10 @@ CASES = (
     Case("window_4", 2, 1, 32, (30, 4, 5), window=4),
     Case("alibi", 4, 4, 32, (40, 2), has_alibi=True),
     *(Case(f"length_{n}", 1, 1, 32, (n,)) for n in (511, 512, 513)),
+    *(Case(f"dim_{n}", 3, 1, n, (34, 5)) for n in (48, 64, 80, 96, 112, 128, 160, 192, 256)),
+    Case("window_and_alibi", 4, 2, 48, (70, 0, 33), window=20, has_alibi=True),
+    Case("all_empty", 2, 1, 32, (0, 0)),
+    Case("nobody_there", 2, 1, 32, ()),
     Case("window_over_border", 1, 1, 32, (530,), window=9),
 )
 
@@ -58,9 +62,9 @@ def run(cell: Any, case: Case) -> F32:
 
 def naive(case: Case) -> F64:
     q, k, v, slopes = inputs(case)
-    q3 = q.astype(float).reshape(len(q), case.heads, -1)
+    q3 = q.astype(float).reshape(len(q), case.heads, case.head_dim)
     repeat = case.heads // case.kv_heads
-    k3, v3 = (np.repeat(a.astype(float).reshape(len(a), case.kv_heads, -1), repeat, axis=1) for a in (k, v))
+    k3, v3 = (np.repeat(a.astype(float).reshape(len(a), case.kv_heads, case.head_dim), repeat, axis=1) for a in (k, v))
     out, at = np.zeros_like(q3), 0
     for n in case.lengths:
         mine = slice(at, at + n)

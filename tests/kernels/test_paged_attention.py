@@ -69,7 +69,7 @@ def wanted(dtype: str, heads: int, kv_heads: int, dim: int, lengths: tuple[tuple
     return last(reference(spec, pages, heads, **made), list(lengths), x, tables)
 
 
-@pytest.mark.parametrize("dim", [32, 64, 80, 96, 128, 256, 20, 2])
+@pytest.mark.parametrize("dim", [32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 20, 2])
 @pytest.mark.parametrize(("dtype", "name", "level"), CASES)
 def test_head_sizes_and_shared_heads(dtype: str, name: str, level: str, dim: int) -> None:
     lengths = ((34, 2), (0, 3))
@@ -81,7 +81,7 @@ def test_head_sizes_and_shared_heads(dtype: str, name: str, level: str, dim: int
         assert paged.ops.last_variant("paged_attention") == name
 
 
-@pytest.mark.parametrize("block", [32, 64])
+@pytest.mark.parametrize("block", [32, 64, 128])
 @pytest.mark.parametrize(("dtype", "name", "level"), CASES)
 def test_lengths_around_blocks_and_segments(dtype: str, name: str, level: str, block: int) -> None:
     for length in (1, 31, 32, 33, 511, 512, 513, 1025):

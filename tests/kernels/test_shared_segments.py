@@ -6,6 +6,7 @@ One program of two layers is recorded and run several times, as the engine does:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,15 @@ class Recorded:
 
 
 def record(
-    ops: Any, threads: int, x: Inputs, lengths: tuple[tuple[int, int], ...], tables: np.ndarray, **options: Any
-) -> Recorded:
+    ops: Any, threads: int, x: Inputs, lengths: tuple[tuple[int, int], ...], tables: np.ndarray, *,
+    heads: int = HEADS, max_len: int = MAX_LEN, **options: Any,
+) -> Recorded:  # fmt: skip
     batch = batch_of(lengths, tables)
     q = np.ascontiguousarray(x.step(list(lengths))[0])
-    made = Recorder(ops.native, Capacity(max(len(q), 1), len(lengths), 1, MAX_LEN, 1), ops.spec, ops._rope, threads)
+    made = Recorder(ops.native, Capacity(max(len(q), 1), len(lengths), 1, max_len, 1), ops.spec, ops._rope, threads)
     given = made.external(q.ctypes.data, q.shape[1], q.shape[1], "tokens")
     for layer in (0, 1):
-        out = made.paged_attention(given, layer=layer, heads=HEADS, scale=DIM**-0.5, **options)
+        out = made.paged_attention(given, layer=layer, heads=heads, scale=DIM**-0.5, **options)
     done = made.finish(out)
     start = (done.output_address - done.arena.address) // 4
     flat = np.frombuffer(done.arena, np.uint8).view(np.float32)[start : start + len(q) * out.stride]
@@ -67,13 +69,14 @@ def record(
 
 
 def prepared(
-    level: str, dtype: str, lengths: tuple[tuple[int, int], ...], window: int = 0, block: int = 32
-) -> tuple[Any, Inputs, np.ndarray]:
+    level: str, dtype: str, lengths: tuple[tuple[int, int], ...], window: int = 0, block: int = 32, *,
+    heads: int = HEADS, kv_heads: int = KV_HEADS, max_len: int = MAX_LEN,
+) -> tuple[Any, Inputs, np.ndarray]:  # fmt: skip
     """Ops whose pages hold all tokens in both layers."""
     totals = [before + n for before, n in lengths]
     tables, pages = tables_of(totals, block)
-    x = random_inputs(totals, HEADS, KV_HEADS, DIM)
-    ops = eager(level, kv_spec(dtype, KV_HEADS, DIM, block, window), pages)
+    x = random_inputs(totals, heads, kv_heads, DIM)
+    ops = eager(level, kv_spec(dtype, kv_heads, DIM, block, window), pages, max_len=max_len)
     ops.begin(batch_of([(0, n) for n in totals], tables))
     k, v = np.concatenate(x.k), np.concatenate(x.v)
     ops.kv_append(v, k, layer=0)
@@ -114,6 +117,19 @@ def test_a_window_over_several_segments_is_shared_alike(dtype: str, name: str, l
     shared = record(ops, 3, x, lengths, tables)
     for step in range(2):
         assert_bits(shared.run(), wanted, f"{name}, window {window}, step {step}")
+
+
+@cache
+def long_context(level: str, dtype: str, threads: int) -> np.ndarray:
+    length = 131072
+    ops, x, tables = prepared(level, dtype, ((length - 1, 1),), block=64, heads=2, kv_heads=1, max_len=length)
+    return record(ops, threads, x, ((length - 1, 1),), tables, heads=2, max_len=length).run()
+
+
+@pytest.mark.parametrize(("dtype", "name", "level"), CASES)
+def test_a_context_of_128k_has_the_same_bits_at_every_level(dtype: str, name: str, level: str) -> None:
+    assert np.isfinite(long_context("scalar", dtype, 1)).all()
+    assert_bits(long_context(level, dtype, 3), long_context("scalar", dtype, 1), name)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5])

@@ -37,7 +37,7 @@ def wanted(
     return run(ReferenceOps(), lengths, x, heads, kv_heads, window=window, alibi=slopes)
 
 
-@pytest.mark.parametrize("dim", [32, 64, 80, 10])
+@pytest.mark.parametrize("dim", [32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 10])
 @pytest.mark.parametrize(("name", "level"), CASES)
 def test_ragged_sequences_have_the_reference_bits(name: str, level: str, dim: int) -> None:
     lengths = (1, 33, 32, 5)
