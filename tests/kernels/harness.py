@@ -6,6 +6,7 @@ skipped with the reason. Arrays are numpy; kernels get their addresses.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,3 +105,10 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
         return np.array_equal(a, b)
     ua, ub = np.ascontiguousarray(a).view(np.uint32), np.ascontiguousarray(b).view(np.uint32)
     return bool(np.all((ua == ub) | (np.isnan(a) & np.isnan(b))))
+
+
+def tile_counts(kernel: Kernel) -> tuple[int, int]:
+    """Tile loads and products of this thread so far; only the emulation counts them."""
+    loads, products = ctypes.c_uint64(), ctypes.c_uint64()
+    ctypes.CDLL(kernel.module.__file__).octavo_emulated_tiles(ctypes.byref(loads), ctypes.byref(products))
+    return loads.value, products.value

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.harness import FIXED, Kernel, aligned, kernels, run, same_bits, scalar, variants
+from tests.kernels.harness import FIXED, Kernel, aligned, kernels, run, same_bits, scalar, tile_counts, variants
 from tests.kernels.panels import BLOCKS, DENSE, HAS_MIN, PACKED, PLANES, ZERO8, nibbles, panels, planes, quads, stored
 from tests.kernels.test_prepare import INT8, prepare
 
@@ -310,6 +310,21 @@ def test_k_quants_of_extreme_bytes(kernel: Kernel) -> None:
         x = np.where(normal(6, 256) > 0, np.float32(127), np.float32(-127))
         x[0], x[1] = 127, -127
         assert same_bits(multiply(kernel, case, x), reference(case, x)), name
+
+
+@pytest.mark.parametrize(
+    "kernel", [p for p in variants(*(f"linear_{kind}" for kind in PLANES)) if p.id.endswith("__amx")]
+)
+def test_tiles_are_as_deep_as_the_scales_allow(kernel: Kernel) -> None:
+    """K-quants fill the 64 inputs of a tile, once if a code times its sub-scale fits a byte, else twice; Q5_0 and Q5_1 half."""
+    if kernel.module.__name__ != "octavo._avx_emulated":
+        pytest.skip("only the emulation counts tiles")
+    name, rows, n, k = formats_of(kernel)[0], 128, 64, 512
+    before = tile_counts(kernel)
+    multiply(kernel, Case(name, n, k, stored(name, n, k)), normal(rows, k))
+    loads, products = (after - at for after, at in zip(tile_counts(kernel), before, strict=True))
+    assert products == rows // 16 * (n // 16) * (k // 64) * (1 if name in ("q2_k", "q3_k") else 2)
+    assert loads <= 1.04 * products
 
 
 @pytest.mark.parametrize("kernel", variants("linear_bf16"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.kernels import apart
-from tests.kernels.harness import FIXED, Kernel, aligned, run, same_bits, scalar, variants
+from tests.kernels.harness import FIXED, Kernel, aligned, run, same_bits, scalar, tile_counts, variants
 from tests.kernels.test_linear import ACTIVATIONS, epilogue, normal
 from tests.kernels.test_prepare import prepare
 
@@ -195,13 +194,6 @@ def test_the_longest_row_fits_int32(kernel: Kernel) -> None:
         y = multiply(kernel, Case("w8a8", raw), x)
         want = np.where(x[:, :1] > 0, [-128 * 127 * k, 127 * 127 * k], [128 * 127 * k, -127 * 127 * k])
         assert np.array_equal(y, want.astype(np.float32))
-
-
-def tile_counts(kernel: Kernel) -> tuple[int, int]:
-    """Tile loads and products of this thread so far."""
-    loads, products = ctypes.c_uint64(), ctypes.c_uint64()
-    ctypes.CDLL(kernel.module.__file__).octavo_emulated_tiles(ctypes.byref(loads), ctypes.byref(products))
-    return loads.value, products.value
 
 
 @pytest.mark.parametrize("kernel", [p for p in variants(*OPS) if p.id.endswith("__amx")])
