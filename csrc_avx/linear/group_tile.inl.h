@@ -133,7 +133,8 @@ inline void group_tile(const LinearArgs& a, const TileAt& at, int64_t panel_byte
 // Rows and panels of a full tile: as many integer and float sums as registers carry beside the codes of a step.
 template <class Format>
 struct GroupKernel {
-  static constexpr int kRows = V::kLanes == 16 || (kVnni && Format::kIsOneChunk) ? 6 : 4, kPanels = V::kLanes == 16 ? 2 : 1;
+  static constexpr int kRows = V::kLanes == 16 || (kVnni && Format::kIsOneChunk) ? 6 : 4, kPanels = V::kLanes == 16 ? 2 : 1,
+                       kSingles = 0;
 
   const LinearArgs& a;
   int64_t panel_bytes;

@@ -1,19 +1,22 @@
 // linear_bf16, linear_f16, linear_f32: float weights by dot32 (platforms/ops.py), reproduced with float32 fma.
 //
 // Per block of 32 inputs two chains from +0, over even and over odd inputs, then acc += even + odd. A tile is R rows x C panels,
-// R and C chosen so that enough chains are in flight to hide the latency of fma. Rows are staged as float32 in pieces of
-// kPiece inputs, which widens bf16 inputs once for all panels of a group and pads the tail with zeros; accumulators live in
+// R and C chosen so that enough chains are in flight to hide the latency of fma. The rows of a block are staged as float32 in
+// pieces of its inputs, which widens bf16 inputs once for all panels of a group and pads the tail with zeros; sums wait in
 // scratch between pieces.
 #pragma once
-#include "linear/panels.inl.h"
+#include "linear/tile_walk.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
 constexpr bool kIsWide = V::kLanes == 16;
-constexpr int kMaxRows = 6;
-constexpr int64_t kPiece = 1024;
-constexpr int64_t kStride = kPiece + 16;  // of staged rows: not a multiple of 4 KiB, so that they fall into different cache sets
+constexpr int kTileRows = 6, kTilePanels = kIsWide ? 2 : 1;
+constexpr int64_t kBlockRows = 16 * kTileRows;
+constexpr int64_t kStaged = 1024 * kBlockRows;  // inputs of a block, of as many of its columns: 384 KiB in L2 beside the weights
+constexpr int64_t kPad = 16;                   // behind a staged row, so that rows fall into different cache sets
+constexpr int64_t kSums = 96 << 10;            // of a unit, in scratch
+static_assert((kStaged + kPad * kBlockRows + kSums) * 4 <= kScratchBytes, "scratch is per thread");
 
 struct Bf16 {
   static constexpr PackedKind kKind = PackedKind::bf16;
@@ -56,86 +59,109 @@ struct Chains {
       for (F& v : row) v = V::zero();
   }
   // Weights first, then one broadcast per row: so that chains, weights and broadcast fit the registers.
-  void step(const float* x, const uint8_t* record, int64_t panel_bytes, int i) {
+  void step(const float* x, int64_t stride, const uint8_t* record, int64_t panel_bytes, int i) {
     F w[C * kParts];
     for (int c = 0; c < C; ++c)
       for (int p = 0; p < kParts; ++p) w[c * kParts + p] = Dense::weight(record + c * panel_bytes, i, p);
     for (int r = 0; r < R; ++r) {
-      const F v = V::broadcast(x[r * kStride + i]);
+      const F v = V::broadcast(x[r * stride + i]);
       for (int j = 0; j < C * kParts; ++j) sum[r][j] = V::fma(v, w[j], sum[r][j]);
     }
   }
 };
 
-// `blocks` blocks of 32 inputs of C panels (panel_bytes apart), added to acc[C][R][16].
-template <class Dense, int R, int C>
-inline void dense_tile(const float* x, const uint8_t* weight, int64_t panel_bytes, int64_t blocks, float* acc) {
-  constexpr int kVectors = R * C * kParts;
-  constexpr bool kBothAtOnce = 2 * kVectors <= (kIsWide ? 24 : 12);
-  for (int64_t b = 0; b < blocks; ++b, x += 32, weight += record_bytes(Dense::kKind, 0)) {
-    Chains<Dense, R, C> even, odd;
-    if constexpr (kBothAtOnce) {
-      for (int i = 0; i < 32; i += 2) {
-        even.step(x, weight, panel_bytes, i);
-        odd.step(x, weight, panel_bytes, i + 1);
-      }
-    } else {
-#pragma GCC unroll 8
-      for (int i = 0; i < 32; i += 2) even.step(x, weight, panel_bytes, i);
-#pragma GCC unroll 8
-      for (int i = 1; i < 32; i += 2) odd.step(x, weight, panel_bytes, i);
-    }
-    for (int c = 0; c < C; ++c)
-      for (int r = 0; r < R; ++r)
-        for (int p = 0; p < kParts; ++p) {
-          float* at = acc + (c * R + r) * 16 + p * V::kLanes;
-          const int j = c * kParts + p;
-          V::store(at, V::add(V::load(at), V::add(even.sum[r][j], odd.sum[r][j])));
+// A block of rows and a piece of its inputs, staged.
+template <class Dense>
+struct DenseKernel {
+  static constexpr int kRows = kTileRows, kPanels = kTilePanels, kSingles = 0;
+  static constexpr int64_t kRecord = record_bytes(Dense::kKind, 0);
+
+  const LinearArgs& a;
+  int64_t panel_bytes;
+  const Span& span;
+  const float* x;
+  int64_t stride;   // of staged rows
+  int64_t first;    // 32s of the piece
+  int64_t count;
+  bool is_last;
+  float* sums;      // [panels][rows of the block][16], between pieces
+
+  // `count` blocks of 32 inputs, added to acc[R][16 * C].
+  template <int R, int C>
+  void add(const TileAt& at, float* acc) const {
+    constexpr bool kBothAtOnce = 2 * R * C * kParts <= (kIsWide ? 24 : 12);
+    const float* in = x + (at.row - span.row) * stride;
+    const uint8_t* weight = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes + first * kRecord;
+    Ahead<C> ahead(at, panel_bytes);
+    for (int64_t b = 0; b < count; ++b, in += 32, weight += kRecord) {
+      ahead.ask(weight, kRecord);
+      Chains<Dense, R, C> even, odd;
+      if constexpr (kBothAtOnce) {
+        for (int i = 0; i < 32; i += 2) {
+          even.step(in, stride, weight, panel_bytes, i);
+          odd.step(in, stride, weight, panel_bytes, i + 1);
         }
-  }
-}
-
-// All panels of a span for R rows.
-template <class Dense, int R>
-inline void dense_span(const LinearArgs& a, const Span& s, const Lane& lane, int64_t panel_bytes) {
-  constexpr int C = R == 1 ? 4 / kParts : kIsWide ? 2 : 1;  // eight chains and more
-  float* x = static_cast<float*>(lane.scratch);
-  float* acc = x + kMaxRows * kStride;
-  std::memset(acc, 0, static_cast<size_t>(s.panels * R * 16) * sizeof(float));
-  for (int64_t k = 0; k < a.k; k += kPiece) {
-    const int64_t count = a.k - k < kPiece ? a.k - k : kPiece, blocks = (count + 31) / 32;
-    for (int r = 0; r < R; ++r) {
-      const auto* from = static_cast<const typename Dense::Input*>(a.x) + (s.row + r) * a.ldx + k;
-      for (int64_t i = 0; i < 32 * blocks; i += V::kLanes) {
-        const int64_t left = count - i;
-        V::store(x + r * kStride + i,
-                 left >= V::kLanes ? Dense::stage(from + i) : Dense::stage_n(from + i, left > 0 ? static_cast<int>(left) : 0));
+      } else {
+#pragma GCC unroll 8
+        for (int i = 0; i < 32; i += 2) even.step(in, stride, weight, panel_bytes, i);
+#pragma GCC unroll 8
+        for (int i = 1; i < 32; i += 2) odd.step(in, stride, weight, panel_bytes, i);
       }
+      for (int r = 0; r < R; ++r)
+        for (int j = 0; j < C * kParts; ++j) {
+          float* to = acc + (r * C * kParts + j) * V::kLanes;
+          V::store(to, V::add(V::load(to), V::add(even.sum[r][j], odd.sum[r][j])));
+        }
     }
-    const uint8_t* weight =
-        static_cast<const uint8_t*>(a.weight) + s.panel * panel_bytes + k / 32 * record_bytes(Dense::kKind, 0);
-    int64_t p = 0;
-    for (; p + C <= s.panels; p += C) dense_tile<Dense, R, C>(x, weight + p * panel_bytes, panel_bytes, blocks, acc + p * R * 16);
-    if constexpr (C > 1)
-      for (; p < s.panels; ++p) dense_tile<Dense, R, 1>(x, weight + p * panel_bytes, panel_bytes, blocks, acc + p * R * 16);
   }
-  for (int64_t p = 0; p < s.panels; ++p)
-    for (int r = 0; r < R; ++r) finish<V>(a, s.row + r, (s.panel + p) * kPanel, acc + (p * R + r) * 16);
-}
 
-template <class Dense, int R = kMaxRows>
-inline void dense_rows(const LinearArgs& a, const Span& s, const Lane& lane, int64_t panel_bytes) {
-  if constexpr (R > 1) {
-    if (s.rows < R) return dense_rows<Dense, R - 1>(a, s, lane, panel_bytes);
+  template <int R, int C>
+  void tile(const TileAt& at) const {
+    alignas(64) float acc[R * C * 16] = {};
+    float* kept = sums + ((at.panel - span.panel) * span.rows + at.row - span.row) * 16;  // of the first panel
+    const auto each = [&](auto&& move) {
+      for (int r = 0; r < R; ++r)
+        for (int c = 0; c < C; ++c)
+          for (int i = 0; i < 16; i += V::kLanes) move(acc + (r * C + c) * 16 + i, kept + (c * span.rows + r) * 16 + i);
+    };
+    if (first > 0) each([](float* to, const float* from) { V::store(to, V::load(from)); });
+    add<R, C>(at, acc);
+    if (is_last)
+      finish_tile<V, R, C>(a, at.row, at.panel * kPanel, acc);
+    else
+      each([](const float* from, float* to) { V::store(to, V::load(from)); });
   }
-  dense_span<Dense, R>(a, s, lane, panel_bytes);
+};
+
+// Inputs [from, from + 32 * blocks) of a row as float32, zeros beyond k.
+template <class Dense>
+inline void stage_row(const LinearArgs& a, int64_t row, int64_t from, int64_t blocks, float* to) {
+  const auto* x = static_cast<const typename Dense::Input*>(a.x) + row * a.ldx + from;
+  for (int64_t i = 0; i < 32 * blocks; i += V::kLanes) {
+    const int64_t left = a.k - from - i;
+    V::store(to + i, left >= V::kLanes ? Dense::stage(x + i) : Dense::stage_n(x + i, left > 0 ? static_cast<int>(left) : 0));
+  }
 }
 
 template <class Dense>
 inline void run_dense(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
-  const int64_t bytes = panel_bytes(Dense::kKind, 0, a.k);
-  run_tiles<kMaxRows>(a, step, lane, bytes, [&](const Span& s) { dense_rows<Dense>(a, s, lane, bytes); });
+  const int64_t bytes = panel_bytes(Dense::kKind, 0, a.k), blocks = (a.k + 31) / 32;
+  float* x = static_cast<float*>(lane.scratch);
+  float* sums = x + kStaged + kPad * kBlockRows;
+  const auto unit = [&](const Span& s) {
+    const int64_t most = kStaged / s.rows / 32, piece = blocks < most ? blocks : most, stride = 32 * piece + kPad;
+    for (int64_t first = 0; first < blocks; first += piece) {
+      const int64_t count = blocks - first < piece ? blocks - first : piece;
+      for (int64_t r = 0; r < s.rows; ++r) stage_row<Dense>(a, s.row + r, 32 * first, count, x + r * stride);
+      block_of_tiles(DenseKernel<Dense>{a, bytes, s, x, stride, first, count, first + count == blocks, sums}, s);
+    }
+  };
+  run_units(a, step, lane, bytes, kBlockRows, kTilePanels, [&](const Span& s) {
+    const int64_t most = kSums / 16 / s.rows / kTilePanels * kTilePanels;  // panels
+    for (int64_t p = 0; p < s.panels; p += most)
+      unit(Span{s.row, s.rows, s.panel + p, s.panels - p < most ? s.panels - p : most});
+  });
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ inline void q4k_tile(const LinearArgs& a, const TileAt& at, int64_t panel_bytes)
 }
 
 struct Q4k {
-  static constexpr int kRows = V::kLanes == 16 || kVnni ? 6 : 4, kPanels = V::kLanes == 16 ? 2 : 1;
+  static constexpr int kRows = V::kLanes == 16 || kVnni ? 6 : 4, kPanels = V::kLanes == 16 ? 2 : 1, kSingles = 0;
 
   const LinearArgs& a;
   int64_t panel_bytes;

@@ -77,7 +77,7 @@ inline void w8a8_tile(const LinearArgs& a, const TileAt& at, int64_t panel_bytes
 }
 
 struct W8a8 {
-  static constexpr int kRows = kTileRows, kPanels = kTilePanels;
+  static constexpr int kRows = kTileRows, kPanels = kTilePanels, kSingles = kStreamRows;
 
   const LinearArgs& a;
   int64_t panel_bytes;

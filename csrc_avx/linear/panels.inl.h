@@ -50,7 +50,7 @@ inline void run_tiles(const LinearArgs& a, const Step& step, const Lane& lane, i
 
 // With few rows a kernel runs at the speed of memory: asks for `bytes` that come `kAhead` later. The hardware's own prefetch
 // stops at each 4 KiB page and costs a fifth of the bandwidth. Addresses beyond the weight are harmless.
-constexpr int64_t kAhead = 4096;
+constexpr int64_t kAhead = 8192;
 constexpr int kFewRows = 4;
 
 template <int64_t bytes>

@@ -1,7 +1,7 @@
 // How tiles of R rows x C panels share out a product: which rows and panels come next, and which weights are asked for ahead.
 //
-// A Kernel is an object with kRows and kPanels, of a full tile, panel_bytes, and tile<R, C>(at). No sum depends on how the work is
-// cut.
+// A Kernel is an object with kRows and kPanels, of a full tile, kSingles (rows up to which long panels go one by one), panel_bytes
+// and tile<R, C>(at). No sum depends on how the work is cut.
 #pragma once
 #include "linear/panels.inl.h"
 
@@ -58,11 +58,11 @@ inline int64_t tiles_of_panels(const Kernel& kernel, const Span& s, int64_t pane
   return panel;
 }
 
-constexpr int kStreamRows = 12;             // up to here memory sets the pace of codes of eight bits
+constexpr int kStreamRows = 12;             // up to here memory sets the pace
 constexpr int64_t kStreamBytes = 24 << 10;  // of panels that are asked for together, beside those in use
 
 // All rows of a few panels, then of the next, in tiles as even as can be: panels are read from memory once, and the inputs of a
-// block stay in L2. With few rows long panels are read one by one: memory serves one stream better than several.
+// block stay in L2. With few rows memory sets the pace, and serves one stream better than several.
 template <class Kernel>
 inline void block_of_tiles(const Kernel& kernel, const Span& s) {
   int64_t panel = s.panel;
@@ -70,8 +70,8 @@ inline void block_of_tiles(const Kernel& kernel, const Span& s) {
     if (s.rows > kStreamRows) panel = tiles_of_panels<Kernel::kPanels>(kernel, s, panel);
   }
   if constexpr (Kernel::kPanels > 1) {
-    const bool is_long = Kernel::kPanels > 2 && s.rows <= kStreamRows && 2 * kernel.panel_bytes > kStreamBytes;
-    if (s.rows > kFewRows && !is_long) panel = tiles_of_panels<2>(kernel, s, panel);
+    const bool is_single = s.rows <= Kernel::kSingles && 2 * kernel.panel_bytes > kStreamBytes;
+    if (s.rows > kFewRows && !is_single) panel = tiles_of_panels<2>(kernel, s, panel);
   }
   tiles_of_panels<1>(kernel, s, panel);
 }

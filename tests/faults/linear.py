@@ -32,16 +32,16 @@ FAULTS = [
     Fault(
         "dot32_sum_reassociated",
         DENSE,
-        "V::add(V::load(at), V::add(even.sum[r][j], odd.sum[r][j]))",
-        "V::add(V::add(V::load(at), even.sum[r][j]), odd.sum[r][j])",
+        "V::add(V::load(to), V::add(even.sum[r][j], odd.sum[r][j]))",
+        "V::add(V::add(V::load(to), even.sum[r][j]), odd.sum[r][j])",
         INPUTS,
         "linear_f32__avx2",
     ),
     Fault(
         "k_tail_dropped",
         DENSE,
-        "blocks = (count + 31) / 32",
-        "blocks = count / 32",
+        "blocks = (a.k + 31) / 32",
+        "blocks = a.k / 32",
         INPUTS,
         "linear_f32__avx2",
         is_quick=True,
@@ -49,8 +49,8 @@ FAULTS = [
     Fault(
         "dense_neighbour_row_read",
         DENSE,
-        "(s.row + r) * a.ldx + k",
-        "(s.row + r - (r > 0)) * a.ldx + k",
+        "stage_row<Dense>(a, s.row + r,",
+        "stage_row<Dense>(a, s.row + r - (r > 0),",
         BITS,
         "linear_f32__avx2",
         is_quick=True,
@@ -58,9 +58,9 @@ FAULTS = [
     Fault(
         "dense_piece_weights_not_advanced",
         DENSE,
-        "panel_bytes + k / 32 * record_bytes(Dense::kKind, 0)",
+        "panel_bytes + first * kRecord",
         "panel_bytes",
-        INPUTS,
+        TESTS + "test_bits_of_the_reference_for_inputs_in_pieces",
         "linear_f16__avx2",
     ),
     Fault(

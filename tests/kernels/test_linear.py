@@ -162,6 +162,26 @@ def test_bits_of_the_reference_for_any_number_of_inputs(kernel: Kernel, k: int) 
         assert same_bits(multiply(kernel, case, x[:rows], 2), want[:rows]), rows
 
 
+@cache
+def block_case(name: str, rows: int, k: int) -> tuple[Case, np.ndarray, np.ndarray]:
+    case, x = Case(name, 33, k, stored(name, 33, k, seed=k)), normal(rows, k, seed=rows)
+    return case, x, reference(case, x)
+
+
+@pytest.mark.parametrize("kernel", variants(*LINEAR))
+def test_bits_of_the_reference_for_more_rows_than_a_block(kernel: Kernel) -> None:
+    name = formats_of(kernel)[0]
+    case, x, want = block_case(name, 193, depth_of(name))
+    for threads in (1, 2):
+        assert same_bits(multiply(kernel, case, x, threads), want), threads
+
+
+@pytest.mark.parametrize("kernel", variants("linear_bf16", "linear_f16", "linear_f32"))
+def test_bits_of_the_reference_for_inputs_in_pieces(kernel: Kernel) -> None:
+    case, x, want = block_case(formats_of(kernel)[0], 96, 2050)
+    assert same_bits(multiply(kernel, case, x, 2), want)
+
+
 @pytest.mark.parametrize("kernel", variants(*(op for op in LINEAR if op[-1] in "2k" and op != "linear_f32")))
 def test_bits_of_the_reference_for_one_and_many_groups(kernel: Kernel) -> None:
     for name in formats_of(kernel):
