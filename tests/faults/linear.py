@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.fault import Fault
 
 DENSE, GROUPED, BYTES = (f"csrc_avx/linear/{name}.inl.h" for name in ("linear_dense", "linear_grouped", "bytes"))
+DENSE_ROWS = "csrc_avx/linear/dense_rows.inl.h"
 TILE, Q4K = (f"csrc_avx/linear/{name}.inl.h" for name in ("group_tile", "linear_q4k"))
 PLANES, PLANE_TILES = (f"csrc_avx/linear/{name}.inl.h" for name in ("planes", "linear_planes"))
 W8A8, W8A8_END, I4 = (f"csrc_avx/linear/{name}.inl.h" for name in ("linear_w8a8", "w8a8_end", "linear_i4"))
@@ -31,7 +32,7 @@ FAULTS = [
     ),
     Fault(
         "dot32_sum_reassociated",
-        DENSE,
+        DENSE_ROWS,
         "V::add(V::load(to), V::add(even.sum[r][j], odd.sum[r][j]))",
         "V::add(V::add(V::load(to), even.sum[r][j]), odd.sum[r][j])",
         INPUTS,
@@ -39,7 +40,7 @@ FAULTS = [
     ),
     Fault(
         "k_tail_dropped",
-        DENSE,
+        DENSE_ROWS,
         "blocks = (a.k + 31) / 32",
         "blocks = a.k / 32",
         INPUTS,
@@ -48,16 +49,16 @@ FAULTS = [
     ),
     Fault(
         "dense_neighbour_row_read",
-        DENSE,
-        "stage_row<Dense>(a, s.row + r,",
-        "stage_row<Dense>(a, s.row + r - (r > 0),",
+        DENSE_ROWS,
+        "stage_row(a, s.row + r,",
+        "stage_row(a, s.row + r - (r > 0),",
         BITS,
         "linear_f32__avx2",
         is_quick=True,
     ),
     Fault(
         "dense_piece_weights_not_advanced",
-        DENSE,
+        DENSE_ROWS,
         "panel_bytes + first * kRecord",
         "panel_bytes",
         TESTS + "test_bits_of_the_reference_for_inputs_in_pieces",
