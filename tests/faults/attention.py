@@ -169,14 +169,6 @@ FAULTS = [
         "bf16__avx2 and plain",
     ),
     Fault(
-        "shared_segment_folded_by_rows_that_do_not_see_it",
-        SHARED,
-        "      if (range.first > range.last) continue;\n",
-        "",
-        "tests/kernels/test_shared_segments.py::test_a_window_over_several_segments_is_shared_alike",
-        "bf16__avx2",
-    ),
-    Fault(
         "shared_segments_kept_from_the_claim_on",
         SHARED,
         "results + (segment - unit.first_segment)",
@@ -189,8 +181,9 @@ FAULTS = [
         SHARED,
         "num_done.store(0, std::memory_order_relaxed);",
         "",
-        SHARE,
-        "bf16__avx2 and plain",
+        "tests/kernels/test_shared_segments.py::test_counters_are_zero_again_after_every_step",
+        "counters",
+        levels=("scalar",),
     ),
     Fault(
         "shared_from_the_first_segment_despite_a_window",
