@@ -189,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     made.add_argument("--peer-python", metavar="PATH", help="a Python with llama-cpp-python")
     made.add_argument("--tokens", type=int, default=4096)
     made.add_argument(
-        "--kv-dtype", choices=get_args(KVDtype), default="bf16", help="our keys and values (default %(default)s)"
+        "--kv-dtype", choices=get_args(KVDtype), default="f16", help="our keys and values (default %(default)s)"
     )
     args = made.parse_args(argv)
     report(results(args), args, "accuracy")
