@@ -28,7 +28,11 @@ _PEAKS = {
         "avx512": ("int8__avx2",),
         "avx2": ("int8__avx2",),
     },
-    "bf16": {"amx": ("bf16__amx",), "avx512bf16": ("bf16__avx512bf16",)},
+    "bf16": {
+        "amx": ("bf16__amx",),
+        "avx512bf16": ("bf16__avx512bf16",),
+        "avx512fast": ("bf16__avx512bf16",),
+    },
     "f32": {"avx512": ("f32__avx512",), "avx512vnni": ("f32__avx512",), "avx2": ("f32__avx2",)},
 }
 

@@ -64,6 +64,7 @@ def test_a_kernel_is_compared_with_its_own_numbers_at_its_level() -> None:
     limits = {"f32__avx512": 1.0, "int8__avx512vnni": 2.0, "bf16__avx512bf16": 3.0, "bf16__amx": 4.0}
     assert peak_of("linear_w8a8__avx512vnni", limits) == 2.0
     assert peak_of("linear_bf16__avx512bf16", limits) == 3.0
+    assert peak_of("linear_bf16__avx512fast", limits) == 3.0
     assert peak_of("linear_bf16__amx", limits) == 4.0
     assert peak_of("linear_bf16__avx512", limits) == 1.0  # exact: multiplied as float32
     assert peak_of("linear_f32__scalar", limits) == 0.0

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
-TABLES = ("linear", "pack", "attention", "tokens", "sampling", "team")
+TABLES = ("linear", "words", "pack", "attention", "tokens", "sampling", "team")
 
 
 @dataclass(frozen=True)
 class Fault:
     """`find` -> `put` in `file` (relative to the checkout), caught by `test` restricted to `match` (pytest -k).
 
-    Rebuilt are the translation units of `levels` (and those without a level) that include `file`, or exactly `units`, with
-    `flags` added. `is_quick`: part of the short set.
+    A fault of levels that the processor lacks is passed over. Rebuilt are the translation units of `levels` (and those without
+    a level) that include `file`, or exactly `units`, with `flags` added. `is_quick`: part of the short set.
     """
 
     name: str

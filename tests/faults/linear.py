@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.faults.fault import Fault
 
 DENSE, GROUPED, BYTES = (f"csrc_avx/linear/{name}.inl.h" for name in ("linear_dense", "linear_grouped", "bytes"))
-DENSE_ROWS = "csrc_avx/linear/dense_rows.inl.h"
 TILE, Q4K = (f"csrc_avx/linear/{name}.inl.h" for name in ("group_tile", "linear_q4k"))
 PLANES, PLANE_TILES = (f"csrc_avx/linear/{name}.inl.h" for name in ("planes", "linear_planes"))
 W8A8, W8A8_END, I4 = (f"csrc_avx/linear/{name}.inl.h" for name in ("linear_w8a8", "w8a8_end", "linear_i4"))
@@ -32,7 +31,7 @@ FAULTS = [
     ),
     Fault(
         "dot32_sum_reassociated",
-        DENSE_ROWS,
+        DENSE,
         "V::add(V::load(to), V::add(even.sum[r][j], odd.sum[r][j]))",
         "V::add(V::add(V::load(to), even.sum[r][j]), odd.sum[r][j])",
         INPUTS,
@@ -40,7 +39,7 @@ FAULTS = [
     ),
     Fault(
         "k_tail_dropped",
-        DENSE_ROWS,
+        DENSE,
         "blocks = (a.k + 31) / 32",
         "blocks = a.k / 32",
         INPUTS,
@@ -49,16 +48,16 @@ FAULTS = [
     ),
     Fault(
         "dense_neighbour_row_read",
-        DENSE_ROWS,
-        "stage_row(a, s.row + r,",
-        "stage_row(a, s.row + r - (r > 0),",
+        DENSE,
+        "stage_row<Dense>(a, s.row + r,",
+        "stage_row<Dense>(a, s.row + r - (r > 0),",
         BITS,
         "linear_f32__avx2",
         is_quick=True,
     ),
     Fault(
         "dense_piece_weights_not_advanced",
-        DENSE_ROWS,
+        DENSE,
         "panel_bytes + first * kRecord",
         "panel_bytes",
         TESTS + "test_bits_of_the_reference_for_inputs_in_pieces",

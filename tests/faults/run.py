@@ -75,6 +75,18 @@ def plant(builder: Builder, fault: Fault) -> Outcome:
     return Outcome(fault.name, fault.test, outcome, round(time.monotonic() - start, 1), detail)
 
 
+def runnable_levels(module: Path) -> set[str]:
+    """Levels of a build that this processor runs."""
+    code = (
+        "import importlib.util as u, sys; s = u.spec_from_file_location('_avx', sys.argv[1]); m = u.module_from_spec(s); "
+        "s.loader.exec_module(m); "
+        "print(*{level for _, _, level, need, _ in m.kernels() if not need & ~m.available_features()})"
+    )
+    return set(
+        subprocess.run([sys.executable, "-c", code, module], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
 def healthy(builder: Builder, some: list[Fault]) -> Outcome:
     """The unmodified build under the tests of all faults."""
     start = time.monotonic()
@@ -107,6 +119,12 @@ def main(arguments: list[str] | None = None) -> int:
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(lambda unit: builder.compile(unit, ROOT), builder.commands))
         print(f"built the unmodified objects in {time.monotonic() - start:.0f} s", flush=True)
+        levels = runnable_levels(builder.module(HEALTHY, {}))
+        for fault in (f for f in some if not levels & set(f.levels)):
+            print(f"passed over: {fault.name}, this processor lacks {', '.join(fault.levels)}", flush=True)
+        some = [f for f in some if levels & set(f.levels)]
+        if not some:
+            return 0
         outcomes = []
         for outcome in pool.map(lambda fault: plant(builder, fault), some):
             show(outcome)

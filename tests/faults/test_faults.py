@@ -10,6 +10,8 @@ from tests.faults import run
 from tests.faults.build import ROOT, Builder, BuildError, edited, level_of
 from tests.faults.fault import Fault, faults
 
+from octavo.platforms.x86.native import load
+
 FAULTS = faults()
 REQUIRED = {  # what the matrix promises to catch
     "dot32_even_and_odd_swapped",
@@ -66,6 +68,13 @@ def test_only_what_a_fault_reaches_is_rebuilt(tmp_path: Path) -> None:
     assert sorted(found) == ["csrc_avx/bind.cpp", "csrc_avx/t/one__avx2.cpp"]
     with pytest.raises(BuildError, match="no unit"):
         builder.units_of(Fault("f", "gone.h", "", "", "t"))
+
+
+def test_a_build_tells_which_levels_run_here() -> None:
+    module = load("octavo._avx")
+    levels = run.runnable_levels(Path(module.__file__))
+    assert levels == {level for _, _, level, need, _ in module.kernels() if not need & ~module.available_features()}
+    assert {"scalar", "avx2"} <= levels
 
 
 def test_level_is_the_part_of_the_name_behind_two_underscores() -> None:

@@ -182,6 +182,15 @@ def test_bits_of_the_reference_for_inputs_in_pieces(kernel: Kernel) -> None:
     assert same_bits(multiply(kernel, case, x, 2), want)
 
 
+@pytest.mark.parametrize("kernel", variants("linear_bf16"))
+@pytest.mark.parametrize(("rows", "n", "k"), [(40, 808, 300), (101, 808, 300), (2, 17, 16450)])
+def test_bits_of_the_reference_for_more_outputs_or_inputs_than_a_unit(
+    kernel: Kernel, rows: int, n: int, k: int
+) -> None:
+    case, x = Case("bf16", n, k, stored("bf16", n, k, seed=5)), normal(rows, k, seed=6)
+    assert same_bits(multiply(kernel, case, x, 2), reference(case, x))
+
+
 @pytest.mark.parametrize("kernel", variants(*(op for op in LINEAR if op[-1] in "2k" and op != "linear_f32")))
 def test_bits_of_the_reference_for_one_and_many_groups(kernel: Kernel) -> None:
     for name in formats_of(kernel):
