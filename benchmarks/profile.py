@@ -89,11 +89,11 @@ def step_rows(
     """The whole step, then every kernel of it, the costliest first."""
     executable: Any = core.runner.executable
     spec = core.runner.spec
-    last = batch.query_start[1:] - 1 if batch.num_tokens == batch.num_seqs else np.array([batch.num_tokens - 1])
+    last = batch.query_start[1:] - 1  # every sequence's
     profiles, totals = [], Samples()
     for _ in range(max(3, args.repeats)):
         load = OtherLoad()
-        profiles.append(executable.profile(batch, last.astype(np.int32)))
+        profiles.append(executable.profile(batch, last))
         totals.values.append(sum(seconds for _, seconds in profiles[-1]))
         totals.other.append(load.share())
     best, whole = profiles[int(np.argmin(totals.values))], min(totals.values)

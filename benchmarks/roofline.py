@@ -25,7 +25,6 @@ _PEAKS = {
         "amx": ("int8__amx",),
         "avx512vnni": ("int8__avx512vnni",),
         "avxvnni": ("int8__avxvnni",),
-        "avx512": ("int8__avx2",),
         "avx2": ("int8__avx2",),
     },
     "bf16": {
