@@ -4,8 +4,9 @@
             + kv * keys read by every sequence + pair * (query, key) pairs of chunks beyond that + row * logits rows
 
 The terms start from operations and bytes (`expected_terms`) or from an earlier run, and follow what steps really take: a
-Kalman filter over the terms, in which the terms wander slowly and a step's time is known to a tenth. Whatever unit the start
-is in, the first step sets it. A step that takes absurdly long (the machine was away) counts only up to a bound. Work is
+Kalman filter over the terms, in which the terms wander slowly, a step's time is known to a tenth, and a term is doubted by a
+share of itself: doubt grows with it, so a term that begins ten times too small is found within a few steps. Whatever unit the
+start is in, the first step sets it. A step that takes absurdly long (the machine was away) counts only up to a bound. Work is
 counted in tokens; a sliding window shortens what a query sees. Knows no clock, no platform and no scheduler.
 Source of the filter: Kalman, A New Approach to Linear Filtering and Prediction Problems, 1960.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -26,9 +28,10 @@ _NUM_TERMS = len(TERMS)
 _NOISE = 0.1  # what a step's time says of its work, as a share
 _WANDER = 1e-4  # variance that a term gains per step, as a share of its square
 _LEAST = 1e-3  # no term falls below this share of where it began
-_LATE = 0.01  # share of steps with chunks that may take longer than predictions that must hold
-_SURE_STEP = 0.02
+_RECENT = 128  # steps with chunks whose second-worst ratio is what predictions that must hold leave room for
+_SURE = 1.15  # before so many have been seen
 _MOST_SURE = 1.3  # more than this is no longer the work's doing, and shorter chunks would not help
+_ANCHORS = 15  # decode steps of which the middle one stands for all
 _STEADY = 64  # decode steps after which only every eighth teaches
 _TICK_S = 1e-9  # what clocks tell apart
 
@@ -72,9 +75,11 @@ class CostModel:
         self._is_scaled = doubt is not None
         self._terms: list[float] = self._unit.tolist()
         self._deviation = [0.5 if doubt is None else _NOISE] * 2  # mean, as a share, by kind
-        self._sure = 1.15  # times what is predicted, 99 of 100 steps with chunks take no longer
+        self._recent = deque([_SURE] * _RECENT, maxlen=_RECENT)  # actual over predicted, of steps with chunks
+        self._sure = _SURE  # times what is predicted, 99 of 100 steps with chunks take no longer
         self._num_seen = [0, 0]
-        self._last_decode: tuple[Work, float] | None = None
+        self._decodes: deque[tuple[Work, float]] = deque(maxlen=_ANCHORS)  # the last ones
+        self._anchor: tuple[Work, float] | None = None  # the middle one of them, once it was asked for
         self._ratio_counts = [[0] * (len(RATIO_BOUNDS) + 1) for _ in KINDS]
         self._ratio_sums = [0.0, 0.0]
 
@@ -164,16 +169,21 @@ class CostModel:
         rate = max(0.05, 1 / (1 + self._num_seen[kind]))
         self._deviation[kind] = deviation + rate * (min(abs(ratio - 1), 0.5) * 1.25 - deviation)
         if kind == 0:
-            self._last_decode = work, seconds
+            self._decodes.append((work, seconds))
+            self._anchor = None
             if self._num_seen[0] <= _STEADY or self._num_seen[0] % 8 == 0:
                 self._correct(work, seconds, deviation)
             return
-        step = _SURE_STEP * (1 - _LATE if ratio > self._sure else -_LATE)
-        self._sure = min(max(self._sure + step, 1.0), _MOST_SURE)
+        self._recent.append(ratio)
+        self._sure = min(max(sorted(self._recent)[-2], 1.0), _MOST_SURE)
         self._correct(work, seconds, deviation)
-        # Chunks come in rows without a decode step between; what one takes must not be forgotten over them.
-        if self._last_decode is not None:
-            self._correct(*self._last_decode, self._deviation[0])
+        # Chunks come in rows without a decode step between; what one takes must not be forgotten over them. It is told many
+        # times then, so it must not be a step that something disturbed.
+        if self._decodes:
+            if self._anchor is None:
+                ordered = sorted(self._decodes, key=lambda seen: seen[1] / self.seconds(seen[0]))
+                self._anchor = ordered[len(ordered) // 2]
+            self._correct(*self._anchor, self._deviation[0])
 
     def _correct(self, work: Work, seconds: float, deviation: float) -> None:
         """Moves the terms by what a step was off, each by its part in the prediction and by how little it is known."""
@@ -187,7 +197,9 @@ class CostModel:
         spread = self._doubt @ part
         gain = spread / (float(part @ spread) + _NOISE * _NOISE)
         share = np.maximum(self._share + gain * off, _LEAST)
-        doubt = self._doubt - np.outer(gain, spread)
+        # Doubt is a share of the term, so it goes along with it.
+        grown = share / self._share
+        doubt = (self._doubt - np.outer(gain, spread)) * np.outer(grown, grown)
         doubt[np.diag_indices(_NUM_TERMS)] += _WANDER * share * share
         # A term that no step showed for long is doubted by as much as it is itself, not without bound.
         shrink = np.minimum(1.0, share / np.sqrt(doubt.diagonal()))

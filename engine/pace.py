@@ -2,10 +2,12 @@
 
 A step with running streams may take `itl_s` seconds. Chunks of prompts get what the streams leave of that, in order; when a
 chunk was cut, nobody behind it starts. Promises, each a test in tests/engine/test_pace.py:
-  1. the first prompt advances in every step: by what fits, by as many tokens as a quarter of the streams' own time holds,
+  1. the first prompt advances in every step: by what fits, by as many tokens as two fifths of the streams' own time hold,
      and by one token at the least
   2. a step without running streams is not limited
   3. a prompt's last token is never held back
+Why two fifths: a prompt that crawls makes streams wait longer, not shorter, for they grow all the while. More than a half
+would let a stream wait for half again its own time.
 What a step takes is asked of `StepCost`; no clock is read, so the same costs give the same plans. Units: seconds, tokens.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-SHARE = 1 / 4  # of the streams' own time that a step may always add for prompts
+SHARE = 2 / 5  # of the streams' own time that a step may always add for prompts
 
 
 class StepCost(Protocol):

@@ -141,6 +141,46 @@ def test_one_absurd_step_changes_little() -> None:
     assert before <= model.seconds(work) < 1.15 * before
 
 
+@pytest.mark.parametrize("factor", [0.6, 1.6, 5.0])
+def test_a_disturbed_decode_step_before_a_long_prompt_is_not_what_streams_are_held_for(factor: float) -> None:
+    """It is the last one for hundreds of steps, all with small chunks beside streams that grow."""
+    rng, truth = random.Random(6), known()
+    model = taught(CostModel(PRIOR), truth, [random_step(rng) for _ in range(100)], rng)
+    taught(model, truth, [decodes(8, 500 + i) for i in range(40)], rng)
+    work = model.work(decodes(8, 540))
+    model.observe(work, factor * truth.seconds(work))
+    for i in range(600):
+        entries = [*decodes(8, 541 + i), (7 * i, 6 + i % 3, 0)]
+        taught(model, truth, [entries], rng)
+    work = model.work(decodes(8, 1141))
+    assert model.seconds(work) == pytest.approx(truth.seconds(work), rel=0.12)
+    chunk = model.work([*decodes(8, 1141), (4200, 12, 0)])
+    assert model.seconds(chunk) == pytest.approx(truth.seconds(chunk), rel=0.12)
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_a_term_that_starts_far_off_is_found_within_a_few_chunks(factor: float) -> None:
+    rng, truth = random.Random(8), known((*TRUE[:5], 4e-6, TRUE[6]))
+    model = known((*TRUE[:5], 4e-6 * factor, TRUE[6]))
+    taught(model, truth, [decodes(8, 500 + i) for i in range(40)], rng)
+    for i in range(24):
+        taught(model, truth, [[*decodes(8, 541 + i), (600 + 12 * i, 12, 0)]], rng)
+    work = model.work([*decodes(8, 565), (888, 12, 0)])
+    assert model.seconds(work) == pytest.approx(truth.seconds(work), rel=0.12)
+
+
+def test_room_for_late_steps_is_given_back_once_they_are_long_ago() -> None:
+    model, truth = known(), known()
+    work = model.work([*decodes(8, 500), (900, 12, 0)])
+    before = model.longest(model.work(decodes(8, 500)), 900, 500, 0, 0.05)
+    for factor in (1.6, 1.6, 1.6):
+        model.observe(work, factor * truth.seconds(work))
+    taught(model, truth, [[*decodes(8, 500), (900, 12, 0)]] * 100, random.Random(1), noise=0.0)
+    wary = model.longest(model.work(decodes(8, 500)), 900, 500, 0, 0.05)
+    taught(model, truth, [[*decodes(8, 500), (900, 12, 0)]] * 40, random.Random(1), noise=0.0)
+    assert wary < before <= model.longest(model.work(decodes(8, 500)), 900, 500, 0, 0.05)
+
+
 @settings(max_examples=60, deadline=None)
 @example([(0, 0, 4, 5e-324)], 0)
 @given(

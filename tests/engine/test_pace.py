@@ -114,7 +114,7 @@ def gaps(made: World, name: str, since: float) -> list[float]:
     return [b - a for a, b in pairwise(made.times[name]) if a >= since]
 
 
-@pytest.mark.parametrize("factor", [1.4, 2.0, 5.0])
+@pytest.mark.parametrize("factor", [1.5, 2.0, 5.0])
 def test_streams_get_their_tokens_in_time(factor: float) -> None:
     made = with_streams(world(None), 8)
     alone = made.truth.seconds(made.truth.work([(60, 1, 1)] * 8))
