@@ -1,24 +1,29 @@
 """Streams that decode while a long prompt is computed: how long each waits for its next token, and how long the prompt takes.
 
-    octavo bench mixed -- [MODEL] [--itl-ms N] [--streams 8] [--context 512] [--prompt 7500]
+    octavo bench mixed -- [MODEL] [--itl-ms N | --times X] [--streams 8] [--context 512] [--prompt 7500]
 
 Three runs on one machine: the prompt alone, with streams and no limit (mixed.free), with streams and a limit (mixed.paced).
-The limit is --itl-ms, or half again as much as the streams' median time between tokens while they decode alone, taken in the
+The limit is --itl-ms, or --times (1.5) as much as the streams' median time between tokens while they decode alone, taken in the
 same run just before the prompt comes. Rows have a value per stream:
 
 mixed.RUN.alone      median time between a stream's tokens before the prompt comes; ms. .alone_p99: the noise of the machine
 mixed.RUN.p50, .p99  the same while the prompt is computed
-mixed.RUN.ratio      p99 while the prompt is computed over the stream's own median before it, in the same run (<= 1.5 wanted)
+mixed.RUN.spread     p99 over p50, both while the prompt is computed (<= 1.5 wanted)
+mixed.RUN.ratio      p99 while the prompt is computed over the stream's own median before it, in the same run
 mixed.RUN.own_ratio  the same with every gap over what the stream takes by itself at that length (between its medians before and
                      after the prompt), so that its own growth is taken out
 mixed.RUN.prefill    seconds from the prompt's arrival to its first token; mixed.prefill: the same with no streams
+mixed.RUN.floor      p99 over median of as long pieces of a bare loop on as many threads, right after the run: what of .spread the
+                     machine does by itself
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -47,6 +52,7 @@ class Run:
     during: dict[str, list[float]] = field(default_factory=dict)
     after: dict[str, list[float]] = field(default_factory=dict)
     prefill_s: float = 0.0
+    floor: float = 1.0
     other_load: float = 0.0
 
 
@@ -109,7 +115,7 @@ def run(core: EngineCore, args: argparse.Namespace) -> Run:
         load.step(made.before)
     pace = core.scheduler.pace
     if pace is not None and args.itl_ms is None:
-        pace.itl_s = WANTED * quantile([gap for gaps in made.before.values() for gap in gaps], 0.5) / 1e3
+        pace.itl_s = args.times * quantile([gap for gaps in made.before.values() for gap in gaps], 0.5) / 1e3
     load.add("prompt", args.prompt, 1)
     start = time.perf_counter()
     while "prompt" not in load.step(made.during):
@@ -118,6 +124,7 @@ def run(core: EngineCore, args: argparse.Namespace) -> Run:
     for _ in range(args.steps):
         load.step(made.after)
     made.other_load = other.share()
+    made.floor = floor(args.threads, quantile([gap for gaps in made.during.values() for gap in gaps], 0.5))
     for name in streams:
         core.abort(name)
     return made
@@ -127,6 +134,34 @@ def quantile(values: list[float], share: float) -> float:
     """The smallest value that `share` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-int(share * 1e6) * len(ordered) // 10**6) - 1)]
+
+
+def floor(num_threads: int, piece_ms: float, num: int = 100) -> float:
+    """P99 over median of pieces of work that need no memory to speak of, nor anything else of anybody: every thread does as much,
+    and a piece ends with the last of them, as a step does."""
+    block = bytes(1 << 20)
+    start = time.perf_counter()
+    for _ in range(16):
+        hashlib.blake2b(block)
+    data = block * max(1, round(16 * piece_ms / 1e3 / (time.perf_counter() - start)))
+    barrier, pieces = threading.Barrier(num_threads), []
+
+    def walk(is_first: bool) -> None:
+        for _ in range(num):
+            barrier.wait()
+            at = time.perf_counter()
+            hashlib.blake2b(data)  # without the GIL
+            barrier.wait()
+            if is_first:
+                pieces.append(time.perf_counter() - at)
+
+    others = [threading.Thread(target=walk, args=(False,)) for _ in range(num_threads - 1)]
+    for thread in others:
+        thread.start()
+    walk(is_first=True)
+    for thread in others:
+        thread.join()
+    return quantile(pieces, 0.99) / quantile(pieces, 0.5)
 
 
 def own_ratios(made: Run, stream: str) -> list[float]:
@@ -153,6 +188,8 @@ def rows(name: str, made: Run, args: argparse.Namespace, **more: Any) -> Iterato
     yield row(f"mixed.{name}.alone_after", "ms", samples(list(medians["after"].values())), **more)
     yield row(f"mixed.{name}.p50", "ms", samples(list(medians["during"].values())), **more)
     yield row(f"mixed.{name}.p99", "ms", samples(list(late.values())), **more)
+    yield row(f"mixed.{name}.spread", "ratio", samples([late[s] / medians["during"][s] for s in late]), **more)
+    yield row(f"mixed.{name}.floor", "ratio", samples([made.floor]), **more)
     yield row(f"mixed.{name}.ratio", "ratio", samples([late[s] / medians["before"][s] for s in late]), **more)
     yield row(f"mixed.{name}.own_ratio", "ratio", samples([quantile(own_ratios(made, s), 0.99) for s in late]), **more)
     steps = max(map(len, made.during.values()))
@@ -193,7 +230,9 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("model", nargs="?", default=MODEL)
-    options.add_argument("--itl-ms", type=float, help="the limit (default: half again the streams' own median)")
+    options.add_argument("--itl-ms", type=float, help="the limit (default: by --times)")
+    about = "the limit as a multiple of the streams' median alone (default %(default)s)"
+    options.add_argument("--times", type=float, default=WANTED, help=about)
     options.add_argument("--streams", type=int, default=8)
     options.add_argument("--context", type=int, default=512, help="prompt tokens of each stream (default %(default)s)")
     options.add_argument("--prompt", type=int, default=7500, help="tokens of the long prompt (default %(default)s)")
