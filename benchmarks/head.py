@@ -17,18 +17,18 @@ import numpy as np
 from benchmarks.common import interleave, parser, report, row
 from benchmarks.sampling import rows_of
 
+from octavo.platforms.cpu.executable import RecordedExecutable
+from octavo.platforms.cpu.recorder import Recorder
+from octavo.platforms.cpu.tables import RopeTables
 from octavo.platforms.platform import Capacity
 from octavo.platforms.selftest.values import batch, tensor, values
-from octavo.platforms.x86.executable import X86Executable
 from octavo.platforms.x86.platform import X86Platform
-from octavo.platforms.x86.recorder import Recorder
-from octavo.platforms.x86.tables import RopeTables
 
 SHAPES = ("1x576x49152", "16x576x49152", "32x576x49152", "16x2048x128256")
 FORMATS = ("q4_1", "q8_0", "bf16")
 
 
-def head_of(platform: X86Platform, rows: int, width: int, vocab: int, form: str) -> X86Executable:
+def head_of(platform: X86Platform, rows: int, width: int, vocab: int, form: str) -> RecordedExecutable:
     """A model that is only a head; its hidden states are the same for every step."""
     capacity = Capacity(rows, rows, rows, 64, 1)
     rope = RopeTables(platform.native, capacity.max_len)
@@ -38,7 +38,7 @@ def head_of(platform: X86Platform, rows: int, width: int, vocab: int, form: str)
     weight = platform.weights().linear([tensor("head", form, vocab, width)])
     recorded = recorder.finish(recorder.lm_head(recorder.gather_rows(hidden), weight))
     recorded.held.append(x)
-    made = X86Executable(platform.native, platform.team, recorded, rope, None, 0, capacity)
+    made = RecordedExecutable(platform.native, platform.team, recorded, rope, None, 0, capacity)
     made.run(batch([(0, rows)]))
     return made
 
@@ -52,10 +52,10 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             head = head_of(platform, rows, width, vocab, form)
             wanted, asked = np.arange(rows, dtype=np.int32), rows_of(rows, vocab, temperature=0.0)
 
-            def through_logits(head: X86Executable = head, wanted: Any = wanted, asked: Any = asked) -> None:
+            def through_logits(head: RecordedExecutable = head, wanted: Any = wanted, asked: Any = asked) -> None:
                 head.sample(head.head(wanted), asked)
 
-            def greedy(head: X86Executable = head, wanted: Any = wanted) -> None:
+            def greedy(head: RecordedExecutable = head, wanted: Any = wanted) -> None:
                 head.greedy(wanted)
 
             found = interleave({"greedy": greedy, "logits": through_logits}, args.repeats, budget_s=args.budget)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from octavo.platforms.cpu.symbols import KV_ELEMENT_BYTES, Instruction, kv_head_bytes
 from octavo.platforms.types import Batch, KVSpec
-from octavo.platforms.x86.symbols import KV_ELEMENT_BYTES, Instruction, kv_head_bytes
 
 #: what a kernel's numbers are multiplied as, by the start of its name; the rest is float32
 _INT8 = ("linear_q", "linear_i", "linear_w8a8")

@@ -22,9 +22,9 @@ import numpy as np
 from benchmarks.common import measure, parser, read_bandwidth, report, row
 from numpy.typing import NDArray
 
+from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.sampling import NativeSampler
 from octavo.platforms.types import SampleBatch
-from octavo.platforms.x86.native import Native, load
-from octavo.platforms.x86.sampling import NativeSampler
 
 VOCABULARIES = (49_152, 152_064, 256_000)
 SEEN = 300

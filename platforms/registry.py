@@ -35,9 +35,9 @@ def _probe_x86() -> str:
     if machine_info.machine() not in ("x86_64", "AMD64"):
         return f"this machine is {machine_info.machine()}"
     try:
-        from octavo.platforms.x86.native import load
+        from octavo.platforms.cpu.native import load
 
-        load()
+        load("octavo._avx")
     except PlatformError as error:
         return str(error)
     return ""

@@ -26,14 +26,14 @@ from benchmarks.limits import measured
 from benchmarks.roofline import peak_of
 from benchmarks.sampling import KINDS, logits_of, rows_of
 
+from octavo.platforms.cpu.eager import EagerOps
+from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.recorder import kv_head_bytes
+from octavo.platforms.cpu.sampling import NativeSampler
+from octavo.platforms.cpu.weights import PackedFormat, PackedLinear, PackedWeights, StoredTable, pack_op
 from octavo.platforms.rope import frequencies
 from octavo.platforms.selftest.values import FORMATS, LINEAR_FORMATS, batch, one_layer, tensor, tensors, values
 from octavo.platforms.types import Batch, KVSpec, RawTensor, Rope
-from octavo.platforms.x86.eager import EagerOps
-from octavo.platforms.x86.native import Native, load
-from octavo.platforms.x86.recorder import kv_head_bytes
-from octavo.platforms.x86.sampling import NativeSampler
-from octavo.platforms.x86.weights import PackedFormat, X86Embedding, X86Linear, X86Weights, pack_op
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 576, 9, 3, 64, 1536, 49152
 FLUSH_BYTES = 96 << 20
@@ -94,11 +94,11 @@ def work_of(
     num_bytes = sum(a.nbytes for a in rows)
     flops = 0
     for weight in given:
-        if isinstance(weight, X86Linear):
+        if isinstance(weight, PackedLinear):
             num_bytes += weight.packed.num_bytes(weight.num_out, weight.num_in)
             num_bytes += 4 * num_rows * weight.num_out
             flops += 2 * num_rows * weight.num_out * weight.num_in
-        if isinstance(weight, X86Embedding):
+        if isinstance(weight, StoredTable):
             num_bytes += num_rows * (weight.row_bytes + 4 * weight.width)
     if op == "paged_attention" and step is not None and spec is not None:
         window = spec.groups[0].window
@@ -111,7 +111,7 @@ def work_of(
     return num_bytes, flops, num_rows <= COLD_ROWS
 
 
-class TimedWeights(X86Weights):
+class TimedWeights(PackedWeights):
     """Weights that time their packing."""
 
     repeats = 3
@@ -147,7 +147,7 @@ def sampling(cell: TimedCell) -> Iterator[tuple[str, Timing]]:
 Job = tuple[str, Callable[[TimedOps], Any], "KVSpec | None", "Batch | None"]
 
 
-def jobs(weights: X86Weights) -> Iterator[Job]:
+def jobs(weights: PackedWeights) -> Iterator[Job]:
     """(shape, call, paged memory, step) of every op."""
     rope = Rope(tuple(frequencies("default", {"rope_theta": 1e5}, HEAD_DIM, max_len=1, max_positions=1)[0]), HEAD_DIM)
     norm = values("norm", HIDDEN)
@@ -177,11 +177,11 @@ def jobs(weights: X86Weights) -> Iterator[Job]:
     yield "128", lambda ops: ops.varlen_attention(q, k, k, **how), None, packed
 
 
-def _embedding(weights: X86Weights, form: str, width: int, ops: TimedOps) -> Any:
+def _embedding(weights: PackedWeights, form: str, width: int, ops: TimedOps) -> Any:
     return ops.embedding(weights.embedding(tensor("table", form, 512, width)))
 
 
-def _linear(weights: X86Weights, form: str, rows: int, width: int, ops: TimedOps) -> Any:
+def _linear(weights: PackedWeights, form: str, rows: int, width: int, ops: TimedOps) -> Any:
     return ops.linear(values("x", rows, width), weights.linear(tensors("w", form, FFN, width)[:1]))
 
 

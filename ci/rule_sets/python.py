@@ -12,7 +12,7 @@ MAX_FUNCTION_LINES = 60
 #: function -> why it may be longer
 LONG_FUNCTIONS = {"engine/request.py:Request.__init__": "one line per field of a request, in the order of its slots"}
 ENVIRONMENT_HOME = "engine/config.py"
-PLATFORM_NAMES = {"reference", "portable", "x86", "arm", "rocm", "cuda", "x86_64", "amd64", "aarch64", "arm64"}
+PLATFORM_NAMES = {"reference", "portable", "cpu", "x86", "arm", "rocm", "cuda", "x86_64", "amd64", "aarch64", "arm64"}
 DANGEROUS_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "torch"}
 DANGEROUS_CALLS = {"eval", "exec", "compile", "__import__"}
 

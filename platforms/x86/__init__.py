@@ -1,1 +1,1 @@
-"""The x86 platform: recorded programs over the native kernels."""
+"""The x86 platform."""

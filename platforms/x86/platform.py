@@ -1,114 +1,12 @@
-"""The x86 platform: weights packed into panels, models recorded as native programs, one thread team."""
+"""The x86 platform: AVX2 to AMX."""
 
 from __future__ import annotations
 
-import logging
-from dataclasses import replace
-from functools import cached_property
-from typing import Any, cast
-
-from octavo.platforms.limits import read_limits
-from octavo.platforms.ops import Ops
-from octavo.platforms.platform import CacheHome, Capacity, Model
-from octavo.platforms.types import Batch, KVSpec, Variant
-from octavo.platforms.x86.exact_cost import cost_of_exact
-from octavo.platforms.x86.executable import X86Executable
-from octavo.platforms.x86.native import Native, load
-from octavo.platforms.x86.packed_cache import PackedCache
-from octavo.platforms.x86.recorder import Recorder
-from octavo.platforms.x86.selftest import SelfTest
-from octavo.platforms.x86.symbols import Recorded, Symbol, page_bytes
-from octavo.platforms.x86.tables import RopeTables
-from octavo.platforms.x86.weights import X86Weights
-
-log = logging.getLogger("octavo.platforms")
-
-#: pauses before a waiting thread sleeps: some tens of microseconds, less than it takes to wake up again
-SPIN_PAUSES = 4000
+from octavo.platforms.cpu.platform import CpuPlatform
 
 
-class X86Platform:
-    """Implements `octavo.platforms.platform.Platform`."""
+class X86Platform(CpuPlatform):
+    """The kernels of csrc_avx."""
 
     name = "x86"
-    block_tokens = 32
-
-    def __init__(
-        self,
-        num_threads: int,
-        isa: tuple[str, ...] | None = None,
-        module: str = "octavo._avx",
-        numerics: str = "exact",
-    ) -> None:
-        self.native = Native(load(module), isa, is_fast=numerics == "fast")
-        for level in isa or ():  # an unknown one is an error now, not at the first kernel
-            reason = self.native.reason_against(level)
-            if reason:
-                log.warning("level %s, asked for by --isa or OCTAVO_ISA, is not used: %s", level, reason)
-        self.selftest = SelfTest(self.native)
-        most = read_limits().most_threads
-        if num_threads > most:
-            log.warning("%d threads asked for, %d can run at a time here: %d are started", num_threads, most, most)
-        self.num_threads = min(num_threads, most)
-        # The model itself is kept: an id alone could come to mean another one.
-        self._last: tuple[Model, KVSpec, Capacity, tuple[Recorded, RopeTables]] | None = None
-
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """Levels that may run here, slowest first; one whose self-test failed is not among them."""
-        return self.native.runnable_levels()
-
-    @cached_property
-    def team(self) -> Any:
-        return self.native.module.Team(self.num_threads, SPIN_PAUSES)
-
-    def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> X86Weights:
-        packed = None
-        if cache is not None:
-            packed = PackedCache(
-                cache.folder, cache.origin, cache.identity, cache.min_bytes, self.native.module.FileMap
-            )
-        return X86Weights(self.native, self.team, packed, self.selftest.prove_format, is_dry)
-
-    def page_bytes(self, spec: KVSpec) -> int:
-        return page_bytes(spec)
-
-    def scratch_bytes(self, model: Model, spec: KVSpec, capacity: Capacity) -> int:
-        """Arena bytes of the model's program at this capacity (recorded once for the answer)."""
-        return int(self._record(model, spec, capacity)[0].arena.bytes)
-
-    def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> X86Executable:
-        recorded, rope = self._record(model, spec, capacity)
-        self._last = None  # an executable owns its program
-        pool = self.native.module.Arena(capacity.num_pages * page_bytes(spec))
-        return X86Executable(self.native, self.team, recorded, rope, pool, page_bytes(spec), capacity)
-
-    def variants(self) -> list[Variant]:
-        return self.native.variants()
-
-    def diagnose(self, *, is_testing_all: bool = False) -> dict[str, Any]:
-        """Levels with what speaks against each, and the self-test of all kernels in use."""
-        rows = [self.selftest.result("in use")]
-        if is_testing_all:
-            rows += [self._alone(name).result(f"{name} alone") for name in self.levels]
-        return {
-            "levels": self.native.describe_levels(),
-            "selftest": rows,
-            "numerics": cost_of_exact(self.native, self.team),
-        }
-
-    def _alone(self, level: str) -> SelfTest:
-        return SelfTest(Native(self.native.module, (level,), is_fast=self.native.is_fast))
-
-    def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Recorded, RopeTables]:
-        """The model's program at this capacity; pages do not matter to it, so planning and building share one."""
-        bare = replace(capacity, num_pages=0)
-        if self._last is not None and self._last[0] is model and self._last[1:3] == (spec, bare):
-            return self._last[3]
-        rope = RopeTables(self.native, capacity.max_len)
-        recorder = Recorder(self.native, capacity, spec, rope, self.num_threads)
-        output = model.forward(cast(Ops, recorder), cast(Batch, None))
-        self.selftest.prove({*recorder.ops(), "sample"})
-        made = recorder.finish(cast(Symbol, output)), rope
-        self._last = (model, spec, bare, made)
-        return made
+    module = "octavo._avx"

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.profile import step_of
 from benchmarks.roofline import Work, peak_of, shares, table, work_of
 
+from octavo.platforms.cpu.symbols import Instruction
 from octavo.platforms.selftest.values import batch, one_layer
-from octavo.platforms.x86.symbols import Instruction
 
 
 def instruction(op: str, rows: str = "tokens", weight_bytes: int = 0, **fields: int) -> Instruction:

@@ -50,7 +50,7 @@ def test_a_table_that_is_the_head_too_is_searched_once(
     case: str, num_searches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[str] = []
-    monkeypatch.setattr("octavo.platforms.x86.weights.damage", lambda raw: searched.append(raw.name))
+    monkeypatch.setattr("octavo.platforms.cpu.weights.damage", lambda raw: searched.append(raw.name))
     bits.make_core(tiny.write_safetensors(case, tmp_path / "m"), platform="x86")
     found = [name for name in searched if name.startswith("model.")]  # not the self-test's
     assert len(found) == num_searches  # packing the head searches it

@@ -11,8 +11,8 @@ from tests.engine import bits
 from tests.golden import tiny
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.cpu.native import load
 from octavo.platforms.limits import Limits
-from octavo.platforms.x86.native import load
 
 LENGTHS = [515, 1100, 40]
 MAX_LEN = 1200

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.faults.fault import Fault
 
-SEGMENT, PAGED, VARLEN, PAIRS, APPEND, ROWS, SOFTMAX, SHARED, DOT = (
-    f"csrc_avx/attention/{name}.inl.h"
+SEGMENT, PAGED, VARLEN, APPEND, ROWS, SOFTMAX, SHARED, DOT = (
+    f"csrc_common/attention/{name}.inl.h"
     for name in (
-        *("segment", "paged_rows", "varlen_attention", "pairs", "kv_append", "rows", "softmax", "paged_units"),
+        *("segment", "paged_rows", "varlen_attention", "kv_append", "rows", "softmax", "paged_units"),
         "dot32",
     )
 )
-COPY = "csrc_avx/attention/copy_blocks__scalar.cpp"
+COPY = "csrc_common/attention/copy_blocks.inl.h"
 TESTS = "tests/kernels/test_paged_attention.py::"
 STORED = "tests/kernels/test_kv_append.py::test_pages_hold_what_the_reference_holds"
 LENGTHS, HEADS = TESTS + "test_lengths_around_blocks_and_segments", TESTS + "test_head_sizes_and_shared_heads"
@@ -66,7 +66,7 @@ FAULTS = [
     ),
     Fault(
         "values_read_from_the_neighbour_token",
-        PAIRS,
+        "csrc_avx/attention/pairs_native.inl.h",
         "return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16));",
         "return odd(b, i, lane);",
         HEADS,
@@ -187,7 +187,7 @@ FAULTS = [
     ),
     Fault(
         "shared_from_the_first_segment_despite_a_window",
-        "csrc_avx/attention/units.inl.h",
+        "csrc_common/attention/units.inl.h",
         "unit.first_segment = first_visible(seq_) / kSegment;",
         "unit.first_segment = 0;",
         "tests/kernels/test_shared_segments.py::test_a_window_over_several_segments_is_shared_alike",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.faults.fault import Fault
 
 VALUES, SELECT, LIST, NOISE, DRAW, WEIGH, FILTER, REPORT, ROW, HEAD = (
-    f"csrc_avx/sample/{name}.inl.h"
+    f"csrc_common/sample/{name}.inl.h"
     for name in ("values", "select", "list", "noise", "draw", "weigh", "filters", "report", "row", "greedy_head")
 )
 TESTS = "tests/kernels/test_sample.py::"

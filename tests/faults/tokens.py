@@ -7,7 +7,7 @@ from tests.faults.fault import Fault
 EMBEDDING, SUMS, AVX2 = "csrc_common/ref/embedding.inl.h", "csrc_common/vec/sum16.inl.h", "csrc_common/vec/avx2.h"
 MATH = "csrc_common/vec/math.inl.h"
 NORM, ROPE, POOL, SOFTCAP = (
-    f"csrc_avx/{name}.inl.h" for name in ("norm/norm", "rope/rope", "pool/pool", "token/softcap")
+    f"csrc_common/{name}.inl.h" for name in ("norm/norm", "rope/rope", "pool/pool", "token/softcap")
 )
 ROWS = "tests/kernels/test_embedding.py::test_rows_have_the_bits_of_unpack"
 RMS = "tests/kernels/test_norm.py::test_rms_norm_has_the_reference_bits_at_any_width"

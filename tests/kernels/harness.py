@@ -43,7 +43,7 @@ def native_module(name: str = "_avx") -> ModuleType | None:
 
 @cache
 def kernels() -> dict[str, list[Kernel]]:
-    """op -> its exact kernels, slowest level first (fast ones: tests/platforms/x86/test_fast_numerics.py)."""
+    """op -> its exact kernels, slowest level first (fast ones: tests/platforms/cpu/test_fast_numerics.py)."""
     native, emulated = native_module(), native_module("_avx_emulated")
     out: dict[str, list[Kernel]] = {}
     if native is None:

@@ -15,12 +15,12 @@ import pytest
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.cpu.eager import EagerOps
+from octavo.platforms.cpu.native import Native, load
 from octavo.platforms.reference.kv import PagePool
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import Batch, GroupKind, KVGroup, KVSpec
-from octavo.platforms.x86.eager import EagerOps
-from octavo.platforms.x86.native import Native, load
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]

@@ -10,16 +10,16 @@ from tests.cases.common import normal, stored
 from tests.kernels.kv_case import eager, levels, module_of, variants
 from tests.kernels.test_sample import plain
 
+from octavo.platforms.cpu.weights import PackedLinear, PackedWeights
 from octavo.platforms.reference.sample import sample
 from octavo.platforms.types import RawTensor
-from octavo.platforms.x86.weights import X86Linear, X86Weights
 
 LEVELS = levels("greedy_head")
 VOCABULARIES = (1, 2, 15, 16, 17, 31, 33, 300, 2500, 9000)
 
 
-def weights(ops: Any, raw: RawTensor) -> X86Linear:
-    return X86Weights(ops.native, ops.team).linear([raw])
+def weights(ops: Any, raw: RawTensor) -> PackedLinear:
+    return PackedWeights(ops.native, ops.team).linear([raw])
 
 
 def expected(logits: np.ndarray) -> list[int]:
@@ -99,7 +99,7 @@ def test_the_bias_of_a_head_counts(level: str) -> None:
     bias = np.zeros(500, np.float32)
     bias[[40, 77]] = 9
     raw = RawTensor("bias", "f32", (500,), bias.view(np.uint8))
-    weight = X86Weights(ops.native, ops.team).linear([stored("head", normal("w", 500, 32), "f32")], raw)
+    weight = PackedWeights(ops.native, ops.team).linear([stored("head", normal("w", 500, 32), "f32")], raw)
     assert set(ops.greedy_head(np.zeros((2, 32), np.float32), weight)[:, 0].tolist()) == {40}
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.kernels.kv_case import batch_of, kv_spec, levels, native, random_inputs, tables_of, typed
 
+from octavo.platforms.cpu.symbols import kv_head_bytes, page_bytes
 from octavo.platforms.reference.kv import K, PagePool, V
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.types import KVSpec
-from octavo.platforms.x86.symbols import kv_head_bytes, page_bytes
 
 DTYPES = {"f32": np.uint32, "bf16": np.uint16, "f16": np.uint16, "int8": np.uint8}
 CASES = typed("kv_append", tuple(DTYPES))

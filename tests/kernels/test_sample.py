@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.kernels.kv_case import levels, module_of
 
+from octavo.platforms.cpu.native import Native
+from octavo.platforms.cpu.sampling import NativeSampler
 from octavo.platforms.reference.sample import sample
 from octavo.platforms.types import SampleBatch
-from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.sampling import NativeSampler
 
 FIELDS = ("ids", "logprobs", "ranks", "best_ids", "best_logprobs")
 LEVELS = levels("sample")

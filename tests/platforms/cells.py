@@ -77,7 +77,7 @@ def portable_cell() -> Cell:
 def x86_cells() -> Iterator[Cell]:
     """One cell per level of the native module; one that says why if there is no module."""
     try:
-        from octavo.platforms.x86.native import Native, load
+        from octavo.platforms.cpu.native import Native, load
 
         levels = list(Native(load()).levels)
     except PlatformError as error:
@@ -88,9 +88,9 @@ def x86_cells() -> Iterator[Cell]:
 
 @cache
 def x86_cell(level: str) -> Cell:
-    from octavo.platforms.x86.eager import EagerOps
+    from octavo.platforms.cpu.eager import EagerOps
+    from octavo.platforms.cpu.sampling import NativeSampler
     from octavo.platforms.x86.platform import X86Platform
-    from octavo.platforms.x86.sampling import NativeSampler
 
     numerics = "fast" if level in FAST_LEVELS else "exact"
     platform, how = X86Platform(NUM_THREADS, (level,), numerics=numerics), "native"

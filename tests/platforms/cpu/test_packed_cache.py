@@ -13,8 +13,8 @@ from tests.engine import bits
 from octavo.engine.build import packed_home
 from octavo.engine.config import EngineConfig, WeightChange
 from octavo.engine.loading.config import open_model
-from octavo.platforms.x86 import packed_cache
-from octavo.platforms.x86.packed_cache import PackedCache
+from octavo.platforms.cpu import packed_cache
+from octavo.platforms.cpu.packed_cache import PackedCache
 
 WEIGHTS = {"a": np.arange(5000, dtype=np.uint16).view(np.uint8), "b": np.ones(3, np.uint8)}
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.cpu.codes import ACTIVATIONS, PREPARED
+from octavo.platforms.cpu.symbols import Prepared, Ref, Symbol
+from octavo.platforms.cpu.weights import PackedLinear
 from octavo.platforms.types import Activation
-from octavo.platforms.x86.codes import ACTIVATIONS, PREPARED
-from octavo.platforms.x86.symbols import Prepared, Ref, Symbol
-from octavo.platforms.x86.weights import X86Linear
 
 if TYPE_CHECKING:
-    from octavo.platforms.x86.recorder import Recorder
+    from octavo.platforms.cpu.recorder import Recorder
 
 #: parts of the outputs that a thread of several finds in a greedy head: enough for all to end together
 PARTS_PER_THREAD = 16
@@ -52,7 +52,7 @@ def prepare(to: Recorder, x: Symbol, form: str) -> Prepared:
 def product(
     to: Recorder,
     x: Symbol,
-    weight: X86Linear,
+    weight: PackedLinear,
     *,
     activation: Activation = "none",
     gate: Symbol | None = None,
@@ -85,7 +85,7 @@ def room_bytes(rows: int) -> int:
     return max(128 << 10, 64 * 32 * rows) + 64 * rows
 
 
-def greedy_head(to: Recorder, x: Symbol, weight: X86Linear, scale: float, softcap: float) -> Symbol:
+def greedy_head(to: Recorder, x: Symbol, weight: PackedLinear, scale: float, softcap: float) -> Symbol:
     """Ids [rows, 1] of the greatest logits; memory for a few panels of logits per thread, and the best of each part."""
     reads, fields = product(to, x, weight, scale=scale)
     kernels = to.native.table[f"linear_{weight.packed.kind}"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from octavo.platforms.cpu.eager import EagerOps
+from octavo.platforms.cpu.native import Native
+from octavo.platforms.cpu.weights import PackedWeights
 from octavo.platforms.select import FAST_LEVELS, refusal
 from octavo.platforms.types import RawTensor
-from octavo.platforms.x86.eager import EagerOps
-from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.weights import X86Weights
 
 ROWS, WIDTH, REPEATS = 96, 1024, 5
 
@@ -44,7 +44,7 @@ def _gflops(native: Native, team: Any, op: str) -> float:
     values = rng.standard_normal((WIDTH, WIDTH), np.float32)
     data = (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
     tensor = RawTensor("weight", op.removeprefix("linear_"), (WIDTH, WIDTH), data)
-    weight, ops = X86Weights(native, team).linear([tensor]), EagerOps(native, team)
+    weight, ops = PackedWeights(native, team).linear([tensor]), EagerOps(native, team)
     x = rng.standard_normal((ROWS, WIDTH), np.float32)
     best = float("inf")
     for _ in range(REPEATS):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from octavo.platforms.cpu.native import Native
 from octavo.platforms.rope import cos_sin
 from octavo.platforms.types import Rope
-from octavo.platforms.x86.native import Native
 
 CHUNK_POSITIONS = 512
 

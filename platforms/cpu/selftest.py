@@ -1,4 +1,4 @@
-"""Start-up self-test of the chosen x86 kernels: run on tiny fixed inputs, their bits held to the reference's.
+"""Start-up self-test of the chosen native kernels: run on tiny fixed inputs, their bits held to the reference's.
 
 Only what the model at hand uses is tested, at first use, and once per choice of kernels. When a case fails, the level to
 blame is the one without which it passes; that level is disabled for every op, the chooser takes the next best, and what
@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import OctavoError, PlatformError
+from octavo.platforms.cpu.eager import EagerOps
+from octavo.platforms.cpu.native import Native
+from octavo.platforms.cpu.sampling import NativeSampler
+from octavo.platforms.cpu.symbols import page_bytes
+from octavo.platforms.cpu.weights import PackedWeights
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.selftest.cases import Case, covering, for_format
 from octavo.platforms.selftest.digest import digest
 from octavo.platforms.selftest.golden import GOLDEN
 from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
-from octavo.platforms.x86.eager import EagerOps
-from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.sampling import NativeSampler
-from octavo.platforms.x86.symbols import page_bytes
-from octavo.platforms.x86.weights import X86Weights
 
 log = logging.getLogger("octavo.platforms")
 _FIXED_ROWS = 3
@@ -36,8 +36,8 @@ FAST_TOLERANCE = 1e-5  # of the largest value: another order of float32 addition
 
 
 @dataclass
-class X86Cell:
-    """The x86 kernels as the self-test's cases see them; one thread, no self-test of its own."""
+class NativeCell:
+    """The native kernels as the self-test's cases see them; one thread, no self-test of its own."""
 
     native: Native
     team: Any
@@ -45,8 +45,8 @@ class X86Cell:
     def ops(self, spec: KVSpec | None = None, num_pages: int = 1) -> EagerOps:
         return EagerOps(self.native, self.team, spec, num_pages)
 
-    def weights(self) -> X86Weights:
-        return X86Weights(self.native, self.team)
+    def weights(self) -> PackedWeights:
+        return PackedWeights(self.native, self.team)
 
     def sample(self, logits: NDArray[np.float32], rows: SampleBatch) -> SampleResult:
         return NativeSampler(self.native, self.team).sample(logits, rows)
@@ -133,7 +133,10 @@ class SelfTest:
         reason = f"its self-test failed: {case.name} gave {got} instead of {self.golden.get(case.name)}"
         for level in self._to_blame(case, reason):
             self.native.disable(level, reason)
-            log.warning("x86 level %s is not used: %s; `octavo doctor` shows the kernels in use", level, reason)
+            log.warning(
+                "%s level %s is not used: %s; `octavo doctor` shows the kernels in use",
+                self.native.platform, level, reason,
+            )  # fmt: skip
 
     def _to_blame(self, case: Case, reason: str) -> list[str]:
         """The single level without which the case passes, else the fewest best levels without which it does."""
@@ -146,7 +149,8 @@ class SelfTest:
             if self._run(trial, case) == self.golden.get(case.name):
                 return blamed
         raise PlatformError(
-            f"the x86 kernels give wrong results on this processor: {case.name} fails at every level ({', '.join(levels)}); "
+            f"the {self.native.platform} kernels give wrong results on this processor: {case.name} fails at every level "
+            f"({', '.join(levels)}); "
             "reinstall octavo, or set OCTAVO_PLATFORM=reference (slow)"
         )
 
@@ -157,13 +161,15 @@ class SelfTest:
         exact = replace(self.native, is_fast=False)
         if self._run(exact, case) != self.golden.get(case.name):
             return False
-        got, want = (np.asarray(case.run(X86Cell(native, self._team)), np.float64) for native in (self.native, exact))
+        got, want = (
+            np.asarray(case.run(NativeCell(native, self._team)), np.float64) for native in (self.native, exact)
+        )
         return bool(np.abs(got - want).max(initial=0) <= FAST_TOLERANCE * np.abs(want).max(initial=0))
 
     def _run(self, native: Native, case: Case) -> str:
         """The digest, or why there is none."""
         try:
-            return digest(case.run(X86Cell(native, self._team)))
+            return digest(case.run(NativeCell(native, self._team)))
         except OctavoError as error:
             return f"an error ({error})"
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.platforms.cpu.native import Native
 from octavo.platforms.types import SampleBatch, SampleResult
-from octavo.platforms.x86.native import Native
 
 _INPUTS = (
     *("temperature", "top_k", "top_p", "min_p", "typical_p", "presence", "frequency", "repetition", "seed", "choice"),

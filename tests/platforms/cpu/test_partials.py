@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from octavo.platforms.cpu.partials import MOST_BYTES, partials_bytes
 from octavo.platforms.platform import Capacity
-from octavo.platforms.x86.partials import MOST_BYTES, partials_bytes
 
 
 def bytes_of(

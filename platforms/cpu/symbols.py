@@ -1,4 +1,4 @@
-"""What a recorded program is made of: symbols, addresses and instructions; and how many bytes a page of KV takes on x86."""
+"""What a recorded program is made of: symbols, addresses and instructions; and how many bytes a page of KV takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def page_bytes(spec: KVSpec) -> int:
     """Bytes of one page: every layer of a group, rounded up to 4 KiB. PlatformError for a page the kernels cannot read."""
     if spec.block_tokens < 1 or spec.block_tokens % KV_TILE_TOKENS:
         raise PlatformError(
-            f"block_tokens={spec.block_tokens}: pages on x86 hold a multiple of {KV_TILE_TOKENS} tokens; "
+            f"block_tokens={spec.block_tokens}: pages on a CPU hold a multiple of {KV_TILE_TOKENS} tokens; "
             f"give {KV_TILE_TOKENS} or leave it out"
         )
     return -(-spec.layers_per_group * spec.num_kv_heads * kv_head_bytes(spec) // 4096) * 4096

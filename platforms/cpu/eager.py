@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.platforms.cpu.native import Native
+from octavo.platforms.cpu.recorder import Recorder
+from octavo.platforms.cpu.symbols import Symbol, page_bytes
+from octavo.platforms.cpu.tables import RopeTables
 from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Batch, KVSpec, Rows
-from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.recorder import Recorder
-from octavo.platforms.x86.symbols import Symbol, page_bytes
-from octavo.platforms.x86.tables import RopeTables
 
 F32 = NDArray[np.float32]
 

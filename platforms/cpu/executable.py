@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.batch import check_batch, check_size
+from octavo.platforms.cpu.native import Native
+from octavo.platforms.cpu.sampling import NativeSampler
+from octavo.platforms.cpu.symbols import Instruction, Recorded
+from octavo.platforms.cpu.tables import RopeTables
 from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Batch, SampleBatch, SampleResult
-from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.sampling import NativeSampler
-from octavo.platforms.x86.symbols import Instruction, Recorded
-from octavo.platforms.x86.tables import RopeTables
 
 _NO_ROWS = np.zeros(0, np.int32)
 
 
-class X86Executable:
+class RecordedExecutable:
     """Implements `octavo.platforms.platform.Executable`."""
 
     def __init__(

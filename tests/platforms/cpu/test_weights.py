@@ -13,11 +13,11 @@ from tests.kernels.panels import _HALVES
 
 from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms import stored as reading
+from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.packed_cache import PackedCache
+from octavo.platforms.cpu.weights import APART, PACKED, PackedWeights
 from octavo.platforms.reference.weights import ReferenceWeights
 from octavo.platforms.types import RawTensor
-from octavo.platforms.x86.native import Native, load
-from octavo.platforms.x86.packed_cache import PackedCache
-from octavo.platforms.x86.weights import APART, PACKED, X86Weights
 
 try:
     NATIVE = Native(load())
@@ -27,8 +27,8 @@ TEAM = NATIVE.module.Team(2, 100)
 FORMATS = (*FLOAT_FORMATS, *GROUP_FORMATS, *K_FORMATS, *APART_FORMATS)
 
 
-def weights(**more: Any) -> X86Weights:
-    return X86Weights(NATIVE, TEAM, **more)
+def weights(**more: Any) -> PackedWeights:
+    return PackedWeights(NATIVE, TEAM, **more)
 
 
 def damaged(form: str, bad: float, row: int = 4) -> RawTensor:

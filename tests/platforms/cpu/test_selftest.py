@@ -17,13 +17,13 @@ from tests.golden import make_selftest_golden, tiny
 from octavo.engine.errors import PlatformError
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.load import load_model
+from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.selftest import SelfTest
 from octavo.platforms.ops import NUMERICS_VERSION
 from octavo.platforms.reference.platform import ReferencePlatform
 from octavo.platforms.selftest.cases import cases
 from octavo.platforms.selftest.golden import GOLDEN, VERSION
-from octavo.platforms.x86.native import Native, load
 from octavo.platforms.x86.platform import X86Platform
-from octavo.platforms.x86.selftest import SelfTest
 
 try:
     LEVELS = Native(load()).runnable_levels()

@@ -1,7 +1,8 @@
-"""The loaded x86 module: its kernels, the levels this machine and the user allow, and the choice made of them."""
+"""A loaded native module: its kernels, the levels this machine and the user allow, and the choice made of them."""
 
 from __future__ import annotations
 
+import platform as machine_info
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -12,14 +13,21 @@ from octavo.engine.errors import PlatformError
 from octavo.platforms.select import Allowance, KernelRow, OpTable, allowed_features, choose, explain, refusal
 from octavo.platforms.types import Variant
 
+#: machine as the system names it -> native module
+MODULES = {"x86_64": "octavo._avx", "AMD64": "octavo._avx", "aarch64": "octavo._neon", "arm64": "octavo._neon"}
 
-def load(module: str = "octavo._avx") -> ModuleType:
-    """The native module; a missing or broken one is a PlatformError with the reason."""
+
+def load(module: str = "") -> ModuleType:
+    """A native module, without a name the one of this machine; a missing or broken one is a PlatformError with the reason."""
+    machine = machine_info.machine()
+    module = module or MODULES.get(machine, "")
+    if not module:
+        raise PlatformError(f"there are no native kernels for {machine}, only for {', '.join(MODULES)}")
     try:
         return import_module(module)
     except ImportError as error:
         raise PlatformError(
-            f"the x86 kernels cannot be loaded: {error}; reinstall octavo, or set OCTAVO_PLATFORM=reference"
+            f"the kernels of {module} cannot be loaded: {error}; reinstall octavo, or set OCTAVO_PLATFORM=reference"
         ) from error
 
 
@@ -32,6 +40,11 @@ class Native:
     isa: tuple[str, ...] | None = None
     bad_levels: dict[str, str] = field(default_factory=dict)
     is_fast: bool = False
+
+    @property
+    def platform(self) -> str:
+        """The platform that the module is for."""
+        return str(self.module.platform)
 
     @cached_property
     def levels(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Weights on x86: checkpoint rows packed into panels of 16 outputs (csrc_common/packed/panels.h) by the native team.
+"""Weights on a CPU: checkpoint rows packed into panels of 16 outputs (csrc_common/packed/panels.h) by the native team.
 
 Packing never goes through Python arithmetic: one `pack_<format>` kernel per checkpoint format writes the panels straight
 from the file map, and notes values that are not finite. Only quantizing on the way (`quantize`) does, by runs of rows that
@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import ModelError, PlatformError
+from octavo.platforms.cpu.native import Native
+from octavo.platforms.cpu.packed_cache import PackedCache
 from octavo.platforms.limits import read_limits
 from octavo.platforms.stored import damage, quantized_rows
 from octavo.platforms.types import RawTensor
-from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.packed_cache import PackedCache
 from octavo.quant.formats import format_named
 
 SLAB_BYTES = 64 << 20
@@ -84,7 +84,7 @@ def pack_op(form: str) -> str:
 
 
 @dataclass(frozen=True)
-class X86Linear:
+class PackedLinear:
     """A packed linear weight at `address`; `held` and `bias` keep the bytes alive."""
 
     format: str
@@ -101,7 +101,7 @@ class X86Linear:
 
 
 @dataclass(frozen=True)
-class X86Embedding:
+class StoredTable:
     """A table decoded row by row from the file map itself."""
 
     format: str
@@ -112,7 +112,7 @@ class X86Embedding:
 
 
 @dataclass
-class X86Weights:
+class PackedWeights:
     """Implements `octavo.platforms.ops.Weights`. `prove` tests the kernels of a format before its first weight is packed."""
 
     native: Native
@@ -133,7 +133,7 @@ class X86Weights:
         *,
         transpose: bool = False,
         quantize: str = "",
-    ) -> X86Linear:
+    ) -> PackedLinear:
         name = quantize or parts[0].format
         form = self._format(parts[0], quantize)
         if self.prove is not None and name not in self.formats:
@@ -172,16 +172,16 @@ class X86Weights:
         values = np.concatenate([self.vector(b) for b in biases]) if biases else None
         if values is not None and values.size != num_out:
             raise ModelError(f"{biases[0].name}: bias of {values.size} values for {num_out} outputs")
-        return X86Linear(name, num_out, num_in, form, address, held, values)
+        return PackedLinear(name, num_out, num_in, form, address, held, values)
 
-    def embedding(self, table: RawTensor) -> X86Embedding:
+    def embedding(self, table: RawTensor) -> StoredTable:
         if f"embedding_{table.format}" not in self.native.table:
             raise PlatformError(f"{table.name}: no embedding kernel for format {table.format}")
         rows, width = table.shape
         is_searched = table.name in self._finite or (self.cache is not None and self.cache.is_known)
         if not self.is_dry and not is_searched and (error := damage(table)):
             raise error
-        return X86Embedding(table.format, rows, width, table.data.nbytes // rows, table.data)
+        return StoredTable(table.format, rows, width, table.data.nbytes // rows, table.data)
 
     def vector(self, tensor: RawTensor, *, add: float = 0.0) -> NDArray[np.float32]:
         values = widen(tensor)
@@ -255,7 +255,7 @@ class X86Weights:
             return packed_format(form, scales, has_zeros=has_zeros)
         except KeyError:
             raise PlatformError(
-                f"{tensor.name}: no x86 kernel runs format {form}; it runs {', '.join((*PACKED, *APART))}"
+                f"{tensor.name}: no {self.native.platform} kernel runs format {form}; it runs {', '.join((*PACKED, *APART))}"
             ) from None
 
 

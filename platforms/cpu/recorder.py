@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.cpu.codes import IDS_SOURCES, KV_TYPES, POOL_MODES, ROWS_KIND
+from octavo.platforms.cpu.native import Native
+from octavo.platforms.cpu.partials import partials_bytes
+from octavo.platforms.cpu.plan import Buffer, place
+from octavo.platforms.cpu.products import greedy_head, prepare, product
+from octavo.platforms.cpu.symbols import Greedy, Instruction, Prepared, Recorded, Ref, Symbol, kv_head_bytes, page_bytes
+from octavo.platforms.cpu.tables import RopeTables
+from octavo.platforms.cpu.weights import PackedLinear, StoredTable
 from octavo.platforms.platform import Capacity
 from octavo.platforms.types import Activation, KVSpec, Rope, Rows
-from octavo.platforms.x86.codes import IDS_SOURCES, KV_TYPES, POOL_MODES, ROWS_KIND
-from octavo.platforms.x86.native import Native
-from octavo.platforms.x86.partials import partials_bytes
-from octavo.platforms.x86.plan import Buffer, place
-from octavo.platforms.x86.products import greedy_head, prepare, product
-from octavo.platforms.x86.symbols import Greedy, Instruction, Prepared, Recorded, Ref, Symbol, kv_head_bytes, page_bytes
-from octavo.platforms.x86.tables import RopeTables
-from octavo.platforms.x86.weights import X86Embedding, X86Linear
 
 
 class Recorder:
@@ -58,7 +58,7 @@ class Recorder:
         self._counters: dict[int, Any] = {}
 
     # -- tokens ------------------------------------------------------------------------------------------------------
-    def embedding(self, table: X86Embedding, *, ids: str = "token_ids", scale: float = 1.0) -> Symbol:
+    def embedding(self, table: StoredTable, *, ids: str = "token_ids", scale: float = 1.0) -> Symbol:
         y = self._new(table.width, "tokens")
         self._emit(
             f"embedding_{table.format}", "tokens", reads=(), writes=(y,),
@@ -96,7 +96,7 @@ class Recorder:
     def linear(
         self,
         x: Symbol,
-        weight: X86Linear,
+        weight: PackedLinear,
         *,
         activation: Activation = "none",
         gate: Symbol | None = None,
@@ -108,9 +108,9 @@ class Recorder:
     def gated_mlp(
         self,
         x: Symbol,
-        gate: X86Linear,
-        up: X86Linear,
-        down: X86Linear,
+        gate: PackedLinear,
+        up: PackedLinear,
+        down: PackedLinear,
         activation: Activation,
         *,
         residual: Symbol | None = None,
@@ -187,7 +187,7 @@ class Recorder:
     def softcap(self, x: Symbol, cap: float) -> Symbol:
         return self._softcap(x, self._new(x.width, x.rows), cap)
 
-    def lm_head(self, x: Symbol, weight: X86Linear, *, scale: float = 1.0, softcap: float = 0.0) -> Symbol:
+    def lm_head(self, x: Symbol, weight: PackedLinear, *, scale: float = 1.0, softcap: float = 0.0) -> Symbol:
         most_rows = self.capacity.max_logits if x.rows == "logits" else 0
         logits = self._new(weight.num_out, x.rows, most_rows=most_rows)
         if self.head_at >= 0:  # a model's head, of which a step runs one of two endings
@@ -197,7 +197,7 @@ class Recorder:
         self._linear(x, weight, logits, "none", None, None, scale)
         return self._softcap(logits, logits, softcap) if softcap else logits
 
-    def greedy_head(self, x: Symbol, weight: X86Linear, *, scale: float = 1.0, softcap: float = 0.0) -> Symbol:
+    def greedy_head(self, x: Symbol, weight: PackedLinear, *, scale: float = 1.0, softcap: float = 0.0) -> Symbol:
         return greedy_head(self, x, weight, scale, softcap)
 
     def pool(self, x: Symbol, mode: str, *, normalize: bool = False) -> Symbol:
@@ -285,7 +285,9 @@ class Recorder:
         self, op: str, kind: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
     ) -> None:
         if op not in self.native.table:
-            raise PlatformError(f"no runnable x86 kernel for {op}; run `octavo doctor` for the reasons")
+            raise PlatformError(
+                f"no runnable {self.native.platform} kernel for {op}; run `octavo doctor` for the reasons"
+            )
         self._list.append(
             Instruction(op, kind, fields, tuple(s.buffer for s in reads), tuple(s.buffer for s in writes))
         )
@@ -306,7 +308,7 @@ class Recorder:
     def _linear(
         self,
         x: Symbol,
-        weight: X86Linear,
+        weight: PackedLinear,
         y: Symbol,
         activation: Activation,
         gate: Symbol | None,

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from tests.engine import bits
 from tests.golden import tiny
-from tests.platforms.x86.test_selftest import FAULTS, FaultyModule, changed
+from tests.platforms.cpu.test_selftest import FAULTS, FaultyModule, changed
 
 from octavo.engine.build import fast_kernels
 from octavo.engine.config import EngineConfig
 from octavo.engine.errors import ConfigError, PlatformError
+from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.selftest import SelfTest
 from octavo.platforms.registry import choose_platform
 from octavo.platforms.select import FAST_LEVELS
-from octavo.platforms.x86.native import Native, load
 from octavo.platforms.x86.platform import X86Platform
-from octavo.platforms.x86.selftest import SelfTest
 
 
 def module_with_fast_levels() -> Any:

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from octavo.engine.errors import ConfigError, PlatformError
+from octavo.platforms.cpu.native import load
 from octavo.platforms.limits import read_limits
-from octavo.platforms.x86.native import load
 from octavo.platforms.x86.platform import X86Platform
 
 try:

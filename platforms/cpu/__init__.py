@@ -1,0 +1,1 @@
+"""What CPU platforms share: weights in panels, models recorded as native programs, one thread team."""
