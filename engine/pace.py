@@ -2,12 +2,12 @@
 
 A step with running streams may take `itl_s` seconds. Chunks of prompts get what the streams leave of that, in order; when a
 chunk was cut, nobody behind it starts. Promises, each a test in tests/engine/test_pace.py:
-  1. the first prompt advances in every step: by what fits, by as many tokens as two fifths of the streams' own time hold,
-     and by one token at the least
+  1. the first prompt advances in every step: by what fits, and by one token at the least, with as many more as a quarter of
+     the time of that step holds
   2. a step without running streams is not limited
   3. a prompt's last token is never held back
-Why two fifths: a prompt that crawls makes streams wait longer, not shorter, for they grow all the while. More than a half
-would let a stream wait for half again its own time.
+The quarter goes on top of the first token, which reads all of the prompt's keys so far: more of them cost little beside it,
+and a prompt that crawls makes streams wait longer, not shorter, for they grow all the while.
 What a step takes is asked of `StepCost`; no clock is read, so the same costs give the same plans. Units: seconds, tokens.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-SHARE = 2 / 5  # of the streams' own time that a step may always add for prompts
+SHARE = 1 / 4  # of a step with the streams and one token of a prompt, for more of its tokens
 
 
 class StepCost(Protocol):
@@ -48,7 +48,7 @@ class Pace:
         self.is_limiting = False  # the step being planned has running streams
         self._cost = cost
         self._work: Any = None
-        self._least_s = 0.0
+        self._streams: list[tuple[int, int, int]] = []
         self._has_chunk = self._is_cut = False
 
     def begin(self, streams: list[tuple[int, int, int]]) -> None:
@@ -56,8 +56,8 @@ class Pace:
         self.is_limiting = bool(streams)
         self._has_chunk = self._is_cut = False
         if streams:
+            self._streams = streams
             self._work = self._cost.work(streams)
-            self._least_s = self._cost.seconds(self._work) * (1 + SHARE)
 
     def limit(self, start: int, most: int, rows_each: int = 0) -> int:
         """Tokens, up to `most`, that a prompt computed up to `start` may run in this step."""
@@ -66,8 +66,9 @@ class Pace:
         if self._is_cut:
             return 0
         count = self._cost.longest(self._work, start, most, rows_each, self.itl_s)
-        if not self._has_chunk:
-            least = self._cost.longest(self._work, start, most, rows_each, self._least_s, is_sure=False)
+        if count < most and not self._has_chunk:
+            least_s = self._cost.seconds(self._cost.work([*self._streams, (start, 1, rows_each)])) * (1 + SHARE)
+            least = self._cost.longest(self._work, start, most, rows_each, least_s, is_sure=False)
             count = max(count, least, 1)
         return count
 
