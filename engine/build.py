@@ -24,8 +24,9 @@ from octavo.engine.errors import EngineDeadError
 from octavo.engine.loading.config import ModelFiles, open_model, tokenizer_paths
 from octavo.engine.loading.mapped import stat_key
 from octavo.engine.loading.source import resolve
-from octavo.engine.memory import MemoryPlan, plan_memory
+from octavo.engine.memory import MemoryPlan, plan_memory, refuse_weights_without_room
 from octavo.engine.messages import AddRequest, EngineInfo
+from octavo.engine.models.change import least_bytes
 from octavo.engine.models.decoder import Decoder
 from octavo.engine.models.load import load_model
 from octavo.engine.pace import Pace
@@ -94,6 +95,11 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
     source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
     files = files or open_model(source.path, needs_tokenizer=False)
+    refuse_weights_without_room(
+        least_bytes(files.checkpoint, change.quantization),
+        usable_bytes=limits.usable_memory,
+        free_bytes=limits.free_memory,
+    )
     phases.mark("open")
     weights = platform.weights(None if is_dry else packed_home(config, files, cache_dir, change), is_dry=is_dry)
     decoder = load_model(
@@ -116,7 +122,9 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
         spec,
         platform.page_bytes(spec),
         usable_bytes=limits.usable_memory,
-        free_bytes=read_limits().free_memory - (weights_bytes if is_dry else 0),
+        free_bytes=min(
+            read_limits().free_memory, limits.free_memory - weights_bytes
+        ),  # weights that are mapped look free
         weights_bytes=weights_bytes,
         scratch_bytes=platform.scratch_bytes(decoder, spec, capacity),
         kv_bytes=config.kv_bytes,

@@ -65,8 +65,8 @@ def plan_memory(
     max_num_seqs: int,
     logits_bytes: int = 0,
 ) -> MemoryPlan:
-    """Pages for the KV pool. `free_bytes` is read after the weights were loaded, `logits_bytes` are part of scratch; ConfigError
-    if nothing useful fits."""
+    """Pages for the KV pool. `free_bytes` is what the weights leave, `logits_bytes` are part of scratch; ConfigError if nothing
+    useful fits."""
     headroom = max(int(usable_bytes * HEADROOM_SHARE), min(HEADROOM_MIN_BYTES, usable_bytes // 4))
     room = free_bytes - scratch_bytes - headroom
     blocks_of_one = -(-max_model_len // spec.block_tokens) * len(spec.groups)
@@ -96,6 +96,16 @@ def plan_memory(
         usable_bytes, free_bytes, weights_bytes, scratch_bytes, headroom, page_bytes, int(pages), spec.block_tokens,
         logits_bytes,
     )  # fmt: skip
+
+
+def refuse_weights_without_room(checkpoint_bytes: int, *, usable_bytes: int, free_bytes: int) -> None:
+    """ConfigError for a model whose weights alone take more than there is, before any is read: the system kills a process that
+    finds out by itself."""
+    if checkpoint_bytes > free_bytes:
+        raise ConfigError(
+            f"no room for the model: its weights take {_gib(checkpoint_bytes)}, and {_gib(free_bytes)} are free in the limit of "
+            f"{_gib(usable_bytes)}; raise the memory limit, end other programs, or take a smaller model or weight format"
+        )
 
 
 def _gib(num_bytes: int) -> str:

@@ -6,8 +6,10 @@ Refusals come before anything is computed and name the tensor. Invariant: what a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from octavo.engine.errors import ModelError
+from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.platforms.stored import FLOAT_FORMATS
 from octavo.platforms.types import RawTensor
 from octavo.quant.formats import FORMATS, Format, format_named
@@ -35,6 +37,17 @@ def grown_bytes(parts: list[RawTensor], name: str, *, is_kept: bool) -> int:
     """Bytes that rounding to `name` adds to a model, as stored; below 0: it saves them. `is_kept`: the tensors stay, too."""
     stored = 0 if is_kept else sum(part.data.nbytes for part in parts)
     return int(sum(part.shape[0] * part.shape[1] for part in parts) * format_named(name).bits_per_weight / 8) - stored
+
+
+def least_bytes(checkpoint: Checkpoint, quantization: str) -> int:
+    """What a model's weights take at least once they are loaded, from headers alone; '' rounds nothing."""
+    total = 0
+    for name in checkpoint:
+        info = checkpoint.info(name)
+        is_rounded = quantization and len(info.shape) == 2 and info.format in FLOAT_FORMATS
+        rounded = prod(info.shape) * format_named(quantization).bits_per_weight / 8 if is_rounded else info.num_bytes
+        total += min(info.num_bytes, int(rounded))
+    return total
 
 
 def _check(part: RawTensor, form: Format, num_in: int) -> None:

@@ -98,6 +98,17 @@ class Native:
             )
         return rows
 
+    def arena(self, num_bytes: int, what: str) -> Any:
+        """Zeroed memory of the native module for `what`; PlatformError where the system has no room for it."""
+        try:
+            return self.module.Arena(num_bytes)
+        except RuntimeError:
+            raise PlatformError(
+                f"{num_bytes} bytes of memory were asked for ({what}), and the system refused them: the address space of this "
+                "process is limited (ulimit -v), or no memory is left; raise the limit, or take a smaller model, "
+                "--max-batch-tokens or --kv-gib"
+            ) from None
+
     def disable(self, level: str, reason: str) -> None:
         """Takes a level out of the choice (its self-test failed)."""
         self.bad_levels[level] = reason

@@ -81,7 +81,7 @@ class CpuPlatform:
     def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> RecordedExecutable:
         recorded, rope = self._record(model, spec, capacity)
         self._last = None  # an executable owns its program
-        pool = self.native.module.Arena(capacity.num_pages * page_bytes(spec))
+        pool = self.native.arena(capacity.num_pages * page_bytes(spec), "the KV pool")
         return RecordedExecutable(self.native, self.team, recorded, rope, pool, page_bytes(spec), capacity)
 
     def variants(self) -> list[Variant]:

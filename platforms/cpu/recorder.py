@@ -236,7 +236,7 @@ class Recorder:
         """Places the buffers, resolves addresses and builds the native program."""
         lives = self._lives(output)
         planned = {index: buffer for index, buffer in lives.items() if index not in self._external}
-        arena = self.native.module.Arena(max(place(list(planned.values())), 64))
+        arena = self.native.arena(max(place(list(planned.values())), 64), "activations")
         program = self.native.module.Program()
 
         def resolve(value: Any) -> Any:
@@ -348,7 +348,7 @@ class Recorder:
         partials = self._memory(size)
         num_counters = self.capacity.max_seqs * heads
         if num_counters not in self._counters:
-            self._counters[num_counters] = self.native.module.Arena(4 * num_counters)  # zeroed
+            self._counters[num_counters] = self.native.arena(4 * num_counters, "counters")  # zeroed
             self._held.append(self._counters[num_counters])
         counters = self._counters[num_counters].address
         return (partials,), {"partials": Ref(partials.buffer), "partials_bytes": size, "counters": counters}

@@ -50,7 +50,7 @@ class RopeTables:
     def table(self, rope: Rope) -> RopeTable:
         found = self.tables.get(rope)
         if found is None:
-            arena = self.native.module.Arena(self.max_positions * rope.rotary_dim * 4)
+            arena = self.native.arena(self.max_positions * rope.rotary_dim * 4, "rotary tables")
             found = self.tables[rope] = RopeTable(rope, self.max_positions, arena)
         return found
 

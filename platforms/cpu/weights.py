@@ -206,7 +206,7 @@ class PackedWeights:
     def _allocate(self, num_bytes: int) -> NDArray[np.uint8]:
         """Room for a packed weight. Weights share large slabs, so that small ones too lie on 2 MiB pages, side by side."""
         if self._slab is None or self._slab_used + num_bytes > self._slab.nbytes:
-            self._slab = np.frombuffer(self.native.module.Arena(max(SLAB_BYTES, num_bytes)), np.uint8)
+            self._slab = np.frombuffer(self.native.arena(max(SLAB_BYTES, num_bytes), "weights"), np.uint8)
             self._slab_used = 0
         start = self._slab_used
         self._slab_used = -(-(start + num_bytes) // ALIGN_BYTES) * ALIGN_BYTES

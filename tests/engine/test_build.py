@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from tests.golden import tiny, tiny_gguf
 from octavo.engine import build
 from octavo.engine.build import Keeper, Phases, build_core, model_identity, prepare, preview
 from octavo.engine.config import EngineConfig
-from octavo.engine.errors import PlatformError
+from octavo.engine.errors import ConfigError, PlatformError
 from octavo.engine.loading.config import open_model
 from octavo.engine.messages import AddRequest
 from octavo.engine.sampling_params import SamplingParams
+from octavo.platforms.limits import read_limits
 from octavo.platforms.registry import PLATFORMS
 
 NAMES = [entry.name for entry in PLATFORMS if not entry.probe()]
@@ -32,6 +34,44 @@ def test_preview_is_the_plan_of_the_engine(name: str, tmp_path: Path) -> None:
     core = build_core(config)
     assert plan.num_pages == core.info.num_blocks and plan.weights_bytes == core.info.weights_bytes
     assert plan.scratch_bytes > 0
+
+
+@pytest.mark.skipif("x86" not in NAMES, reason="the x86 kernels do not run here")
+def test_weights_that_are_mapped_and_not_yet_touched_are_not_room_for_the_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_gguf.write_gguf("llama", tmp_path / "m.gguf")
+    untouched = replace(read_limits(), usable_memory=4 << 20, free_memory=4 << 20)
+    monkeypatch.setattr(build, "read_limits", lambda: untouched)  # the same before and after the load
+    config = EngineConfig(str(model), platform="x86", num_threads=1, max_batch_tokens=64, max_num_seqs=64)
+    made = prepare(config, Phases())
+    held = made.weights_bytes + made.plan.scratch_bytes + made.plan.headroom_bytes
+    assert held + made.plan.kv_bytes <= untouched.free_memory and made.plan.num_pages == preview(config).num_pages
+
+
+@pytest.mark.parametrize("form", ["none", "q4_0"])
+def test_a_model_larger_than_memory_is_refused_before_a_weight_is_read(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_gguf.write_gguf("llama", tmp_path / "m.gguf")
+    monkeypatch.setattr(build, "load_model", lambda *args, **options: pytest.fail("weights were read"))
+    monkeypatch.setattr(build, "read_limits", lambda: replace(read_limits(), free_memory=1 << 10))
+    with pytest.raises(ConfigError, match=r"no room for the model: its weights take .* and 9\.537e-07 GiB are free"):
+        prepare(EngineConfig(str(model), num_threads=1, quantization=form), Phases())
+
+
+@pytest.mark.parametrize("form", ["q4_0", "w8a8"])
+def test_a_model_that_fits_when_it_is_quantized_is_not_refused(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_gguf.write_gguf("llama", tmp_path / "m.gguf")
+    stored = model.stat().st_size
+    config = EngineConfig(str(model), platform="reference", num_threads=1, max_batch_tokens=4, max_num_seqs=4)
+    monkeypatch.setattr(build, "read_limits", lambda: replace(read_limits(), free_memory=stored // 2))
+    with pytest.raises(ConfigError, match="no room for the model"):
+        preview(config)
+    with pytest.raises(ConfigError, match="no room for a KV pool"):
+        preview(replace(config, quantization=form))
 
 
 @pytest.mark.skipif("x86" not in NAMES, reason="the x86 kernels do not run here")

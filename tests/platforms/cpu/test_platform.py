@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +36,16 @@ def test_a_level_that_was_asked_for_in_vain_is_named(caplog: pytest.LogCaptureFi
     assert "level avx512fast, asked for by --isa or OCTAVO_ISA, is not used: " in caplog.text
     with pytest.raises(ConfigError, match=r"unknown level 'sse9' in --isa or OCTAVO_ISA; allowed are scalar, avx2"):
         X86Platform(1, ("sse9",))
+
+
+def test_memory_that_the_system_refuses_is_an_error_that_says_what_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(num_bytes: int) -> None:
+        raise RuntimeError(f"arena: the system refused {num_bytes} bytes")
+
+    native = X86Platform(1).native
+    monkeypatch.setattr(native, "module", SimpleNamespace(Arena=refuse))
+    with pytest.raises(PlatformError, match=r"4096 bytes of memory were asked for \(weights\), .* raise the limit"):
+        native.arena(4096, "weights")
 
 
 def test_a_module_of_other_sources_says_what_to_do() -> None:
