@@ -37,7 +37,7 @@ class NativeSampler:
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
         rows, vocab = logits.shape
-        most = max(0, *batch.num_logprobs.tolist())
+        most = max([0, *batch.num_logprobs.tolist()])
         ids, ranks = np.empty((2, rows), np.int32)
         logprobs = np.empty(rows, np.float32)
         best_ids, best_logprobs = np.empty((rows, most), np.int32), np.empty((rows, most), np.float32)
@@ -65,7 +65,7 @@ class NativeSampler:
     def _room(self, num_bytes: int) -> int:
         """The address of so much memory."""
         if self._work is None or self._work.bytes < num_bytes:
-            self._work = self.native.module.Arena(num_bytes)
+            self._work = self.native.arena(num_bytes, "sampling")
         return int(self._work.address)
 
     def _record(self, fields: dict[str, Any]) -> None:

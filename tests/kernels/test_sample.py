@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,18 @@ def test_every_filter_gives_the_references_bits(level: str, kind: str) -> None:
             rows = int(rng.integers(1, 6))
             logits, batch = random_logits(rng, rows, vocab, kind), random_batch(rng, rows, vocab)
             assert_same(sample(logits, batch), native.sample(logits, batch))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_step_that_wants_no_token_draws_none(level: str) -> None:
+    """Not an error of the argument list."""
+    rng = np.random.default_rng(0)
+    logits, batch = random_logits(rng, 1, 50, "normal"), random_batch(rng, 1, 50)
+    rows = {name: value[:0] for name, value in vars(batch).items() if np.shape(value)[:1] == (1,) and name != "masks"}
+    starts = {name: np.zeros(1, np.int32) for name in ("count_start", "bias_start", "banned_start")}
+    none = replace(batch, **{**rows, **starts})
+    assert_same(sample(logits[:0], none), sampler(level).sample(logits[:0], none))
+    assert len(sampler(level).sample(logits[:0], none).ids) == 0
 
 
 @pytest.mark.parametrize("level", LEVELS)
