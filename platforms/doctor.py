@@ -24,6 +24,7 @@ from octavo.platforms.limits import Limits, read_limits
 from octavo.platforms.ops import NUMERICS_VERSION
 from octavo.platforms.registry import choose_platform
 from octavo.platforms.types import Variant
+from octavo.platforms.x86.packed_cache import damaged
 
 PACKAGES = ("numpy", "tokenizers", "jinja2", "msgspec", "granian", "rich", "blake3", "huggingface-hub")
 #: what the kernels' feature groups rest on, as /proc/cpuinfo spells it
@@ -49,7 +50,7 @@ FLAGS = (
 
 def report(*, memory: MemoryPlan | None = None, is_testing_all: bool = False, root: Path = Path("/")) -> dict[str, Any]:
     """Everything, JSON-able. `memory` is the plan of a model, if one was given; `is_testing_all` runs the self-test of
-    every level that can run here, not only of the chosen kernels."""
+    every level that can run here, not only of the chosen kernels, and reads all packed weights."""
     start = time.process_time()
     limits = read_limits(root)
     found: dict[str, Any] = {"octavo": {"version": _version("octavo"), "numerics_version": NUMERICS_VERSION}}
@@ -64,7 +65,7 @@ def report(*, memory: MemoryPlan | None = None, is_testing_all: bool = False, ro
     found |= _platform(environment, limits, is_testing_all=is_testing_all)
     found["limits"] = _limits(limits)
     found["memory"] = None if memory is None else {**asdict(memory), "kv_bytes": memory.kv_bytes, "plan": memory.line()}
-    found["cache"] = _cache(environment.cache)
+    found["cache"] = _cache(environment.cache, is_read=is_testing_all)
     found["versions"] = _versions()
     found["seconds_cpu"] = round(time.process_time() - start, 4)
     return found
@@ -132,10 +133,13 @@ def _limits(limits: Limits) -> dict[str, Any]:
     return fields | {"thread_budget": limits.thread_budget, "notes": list(limits.notes), "nodes": list(fields["nodes"])}
 
 
-def _cache(folder: Path) -> dict[str, Any]:
+def _cache(folder: Path, *, is_read: bool) -> dict[str, Any]:
+    """`is_read`: packed weights are compared with what was written; a fault of the disk in them shows only in answers."""
     folder = folder.expanduser()
     try:
-        packed = [path.stat().st_size for path in (folder / "packed").glob("*.packed")]
+        paths = sorted((folder / "packed").glob("*.packed"))
+        packed = [path.stat().st_size for path in paths]
+        problems = {str(path): damaged(path) for path in paths if is_read}
     except OSError as error:
         return {"folder": str(folder), "problem": str(error)}
     here = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
@@ -145,7 +149,7 @@ def _cache(folder: Path) -> dict[str, Any]:
         "is_writable": os.access(here, os.W_OK),
         "packed_models": len(packed),
         "packed_bytes": sum(packed),
-    }
+    } | ({"damaged": [f"{path}: {what}" for path, what in problems.items() if what]} if is_read else {})
 
 
 def _versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from octavo.engine.config import ENVIRONMENT
@@ -16,6 +17,7 @@ from octavo.platforms.doctor import _ranges, kernel_rows, report
 from octavo.platforms.registry import PLATFORMS
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import Variant
+from octavo.platforms.x86.packed_cache import PackedCache
 
 HAS_X86 = not next(entry for entry in PLATFORMS if entry.name == "x86").probe()
 needs_x86 = pytest.mark.skipif(not HAS_X86, reason="the x86 kernels do not run here")
@@ -123,6 +125,20 @@ def test_chip_is_read_from_the_first_processor(tmp_path: Path) -> None:
     (tmp_path / "proc/cpuinfo").write_text("\n".join(blocks))
     chip = report(root=tmp_path)["chip"]
     assert (chip["vendor"], chip["model"], chip["features"]) == ("GenuineIntel", "Abacus 9", ["fma", "avx2"])
+
+
+def test_packed_weights_that_changed_on_disk_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTAVO_CACHE", str(tmp_path))
+    cache = PackedCache(tmp_path / "packed", b"model", b"one")
+    cache.put("blk.0.attn_q.weight", np.ones(9000, np.uint8))
+    path = cache.save()
+    assert path is not None and report(is_testing_all=True)["cache"]["damaged"] == []
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    (found,) = report(is_testing_all=True)["cache"]["damaged"]
+    assert str(path) in found and "blk.0.attn_q.weight" in found and "delete it" in found
+    assert "damaged" not in report()["cache"]  # it reads them all
 
 
 def test_memory_plan_is_shown() -> None:

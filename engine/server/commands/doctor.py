@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_quantization(parser)
     parser.add_argument(
-        "--all", action="store_true", help="run the self-test of every level, not only of the one in use"
+        "--all",
+        action="store_true",
+        help="run the self-test of every level, not only of the one in use; check packed weights",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 

@@ -106,6 +106,18 @@ def test_a_cut_file_is_a_miss(tmp_path: Path, size: int) -> None:
     assert PackedCache(tmp_path, b"model", b"one").get("a", 10_000) is None
 
 
+def test_a_damaged_copy_is_told_from_a_sound_one_and_from_a_cut_one(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    assert packed_cache.damaged(path) == ""
+    data = bytearray(path.read_bytes())
+    data[4096 + 9] ^= 1
+    path.write_bytes(data)
+    assert packed_cache.damaged(path) == "1 of 2 weights are not what was written, a the first; delete it"
+    for size in (0, 4096, 9000):
+        path.write_bytes(data[:size])
+        assert packed_cache.damaged(path).startswith("no copy of this version, or cut")
+
+
 def test_damaged_payload_is_named_by_verify(tmp_path: Path) -> None:
     path = saved(tmp_path)
     data = bytearray(path.read_bytes())
