@@ -92,7 +92,7 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
     isa = text("OCTAVO_ISA")
     return Environment(
         platform=text("OCTAVO_PLATFORM"),
-        isa=None if isa is None else tuple(part.strip() for part in isa.split(",") if part.strip()),
+        isa=None if isa is None else levels_of(isa),
         numerics=word("numerics", "exact"),
         quantization=word("quantization", "none"),
         threads=None if threads is None else int(threads),
@@ -101,6 +101,16 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
         api_keys=tuple(key for key in (text("OCTAVO_API_KEY") or "").split(",") if key),
         log=log,
     )
+
+
+def levels_of(text: str) -> tuple[str, ...]:
+    """The CPU levels of a comma list. ConfigError if it names none: all levels are asked for by leaving it out."""
+    levels = tuple(part.strip().lower() for part in text.split(",") if part.strip())
+    if not levels:
+        raise ConfigError(
+            f"{text!r} names no CPU level (--isa, OCTAVO_ISA); give some, such as avx2,avx512, or leave it out"
+        )
+    return levels
 
 
 def shown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -52,6 +52,7 @@ def test_every_policy_can_be_chosen() -> None:
         ("OCTAVO_LOG", "loud"),
         ("OCTAVO_NUMERICS", "fastest"),
         ("OCTAVO_X", ""),
+        ("OCTAVO_ISA", " , "),
     ],
 )
 def test_a_bad_variable_is_named(name: str, value: str) -> None:
@@ -60,7 +61,7 @@ def test_a_bad_variable_is_named(name: str, value: str) -> None:
 
 
 def test_variables_are_read_and_keys_are_not_shown() -> None:
-    given = {"OCTAVO_ISA": "avx2, avx512", "OCTAVO_API_KEY": "a,b", "OCTAVO_THREADS": "3", "HOME": "/x"}
+    given = {"OCTAVO_ISA": "AVX2, avx512,", "OCTAVO_API_KEY": "a,b", "OCTAVO_THREADS": "3", "HOME": "/x"}
     found = read_environment(given)
     assert (found.isa, found.api_keys, found.threads) == (("avx2", "avx512"), ("a", "b"), 3)
     assert shown_variables(given)["OCTAVO_API_KEY"] == "(set, not shown)" and "HOME" not in shown_variables(given)

@@ -10,7 +10,7 @@ import argparse
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from octavo.engine.config import CHOICES, EngineConfig
+from octavo.engine.config import CHOICES, EngineConfig, levels_of
 from octavo.engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     def choice(option: str, text: str) -> None:
         name = option.removeprefix("--").replace("-", "_")
         shown = f" (default {usual[name]})" if usual[name] else ""
-        add(option, choices=CHOICES[name], help=f"{text}{shown}")
+        add(option, type=str.lower, choices=CHOICES[name], help=f"{text}{shown}")
 
     add("--threads", dest="num_threads", type=positive, metavar="N", help="compute threads (default: the CPU budget)")
     add(
@@ -103,6 +103,7 @@ def add_quantization(to: argparse.ArgumentParser | argparse._ArgumentGroup) -> N
     """What becomes of a model of floats; the memory plan of `octavo doctor` depends on it, too."""
     to.add_argument(
         "--quantization",
+        type=str.lower,
         choices=CHOICES["quantization"],
         metavar="FORMAT",
         help="round the layers' matrices of a model of floats while loading (OCTAVO_QUANTIZATION; default none): "
@@ -143,7 +144,7 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     fields = {name: getattr(args, name, None) for name in _ENGINE}
     out = {name: value for name, value in fields.items() if value is not None} | quantization_options(args)
     if getattr(args, "isa", None):
-        out["isa"] = tuple(part.strip() for part in args.isa.split(",") if part.strip())
+        out["isa"] = levels_of(args.isa)
     if getattr(args, "no_prefix_cache", False):
         out["has_prefix_cache"] = False
     if args.offline:

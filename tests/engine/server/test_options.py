@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.golden import tiny
 
+from octavo.engine.errors import ConfigError
 from octavo.engine.server.cli import main
 from octavo.engine.server.commands.options import _ENGINE, add_engine, add_model, engine_options
 
@@ -26,6 +27,16 @@ def test_every_engine_option_can_be_given() -> None:
     assert engine_options(args) == {"quantization": "i4g128", "quantize_head": True}
     args = parser.parse_args(["m", "--quantization", "none"])
     assert engine_options(args) == {"quantization": "none"}
+
+
+def test_formats_and_levels_may_be_written_in_capitals_as_in_files_names() -> None:
+    parser = argparse.ArgumentParser()
+    add_model(parser)
+    add_engine(parser)
+    args = parser.parse_args(["m", "--quantization", "Q4_K", "--kv-dtype", "BF16", "--isa", "AVX2,avx512"])
+    assert engine_options(args) == {"quantization": "q4_k", "kv_dtype": "bf16", "isa": ("avx2", "avx512")}
+    with pytest.raises(ConfigError, match=r"',' names no CPU level"):
+        engine_options(parser.parse_args(["m", "--isa", ","]))
 
 
 def test_doctor_plans_for_weights_as_they_will_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
