@@ -20,11 +20,11 @@ from octavo.engine.config import Environment, read_environment, shown_variables
 from octavo.engine.errors import OctavoError
 from octavo.engine.memory import MemoryPlan
 from octavo.platforms.chip import read_cpuinfo
+from octavo.platforms.cpu.packed_cache import damaged
 from octavo.platforms.limits import Limits, read_limits
 from octavo.platforms.ops import NUMERICS_VERSION
 from octavo.platforms.registry import choose_platform
 from octavo.platforms.types import Variant
-from octavo.platforms.x86.packed_cache import damaged
 
 PACKAGES = ("numpy", "tokenizers", "jinja2", "msgspec", "granian", "rich", "blake3", "huggingface-hub")
 #: what the kernels' feature groups rest on, as /proc/cpuinfo spells it

@@ -13,11 +13,11 @@ import pytest
 from octavo.engine.config import ENVIRONMENT
 from octavo.engine.errors import PlatformError
 from octavo.engine.memory import MemoryPlan
+from octavo.platforms.cpu.packed_cache import PackedCache
 from octavo.platforms.doctor import _ranges, kernel_rows, report
 from octavo.platforms.registry import PLATFORMS
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import Variant
-from octavo.platforms.x86.packed_cache import PackedCache
 
 HAS_X86 = not next(entry for entry in PLATFORMS if entry.name == "x86").probe()
 needs_x86 = pytest.mark.skipif(not HAS_X86, reason="the x86 kernels do not run here")
