@@ -31,16 +31,27 @@ class Chosen:
     refused: tuple[tuple[str, str], ...]
 
 
-def _probe_x86() -> str:
-    if machine_info.machine() not in ("x86_64", "AMD64"):
-        return f"this machine is {machine_info.machine()}"
-    try:
-        from octavo.platforms.cpu.native import load
+def _probe_native(*machines: str) -> Callable[[], str]:
+    """Whether this is such a machine and its module can be loaded."""
 
-        load("octavo._avx")
-    except PlatformError as error:
-        return str(error)
-    return ""
+    def probe() -> str:
+        if machine_info.machine() not in machines:
+            return f"this machine is {machine_info.machine()}"
+        try:
+            from octavo.platforms.cpu.native import load
+
+            load()
+        except PlatformError as error:
+            return str(error)
+        return ""
+
+    return probe
+
+
+def _make_arm(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> Platform:
+    from octavo.platforms.arm.platform import ArmPlatform
+
+    return ArmPlatform(num_threads, isa, numerics=numerics)
 
 
 def _make_x86(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> Platform:
@@ -72,7 +83,8 @@ def _make_reference(num_threads: int, isa: tuple[str, ...] | None, numerics: str
 
 
 PLATFORMS: tuple[Entry, ...] = (
-    Entry("x86", _probe_x86, _make_x86),
+    Entry("x86", _probe_native("x86_64", "AMD64"), _make_x86),
+    Entry("arm", _probe_native("aarch64", "arm64"), _make_arm),
     Entry("portable", _probe_portable, _make_portable),
     Entry("reference", lambda: "", _make_reference),
 )

@@ -1,7 +1,8 @@
 """What all tests share: child processes find the package under test, and `--native-module FILE` puts another build under test.
 
-That option is one place for planted faults (tests/faults) and other compilers (ci/matrix): the file is loaded under the name
-`octavo._avx` before any test module is imported, so nobody else has to choose. Child processes keep the installed one.
+That option is one place for planted faults (tests/faults) and other compilers (ci/matrix): the file is loaded under the name of
+this machine's native module before any test module is imported, so nobody else has to choose. Child processes keep the
+installed one.
 
 Drawn examples are the same in every run, so that a change is not refused for another one's rare case; the search for
 such cases is `pytest --hypothesis-profile default`.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import pytest
 from hypothesis import settings
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-NATIVE = "octavo._avx"
+NATIVE = "octavo._neon" if platform.machine() in ("aarch64", "arm64") else "octavo._avx"
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
 
@@ -43,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def load_as_native(file: Path) -> None:
-    """Makes `file` the module `octavo._avx` of this process."""
+    """Makes `file` the native module of this process."""
     import octavo
 
     spec = importlib.util.spec_from_file_location(NATIVE, file)
@@ -54,7 +56,7 @@ def load_as_native(file: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[NATIVE] = module
     spec.loader.exec_module(module)
-    octavo._avx = module
+    setattr(octavo, NATIVE.rpartition(".")[2], module)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -11,6 +11,11 @@ using Native = F32x16;
 namespace octavo::OCTAVO_ISA_NS::vec {
 using Native = F32x8;
 }
+#elif defined(__aarch64__)
+#include "neon.h"
+namespace octavo::OCTAVO_ISA_NS::vec {
+using Native = F32x4;
+}
 #else
 #include "scalar.h"
 namespace octavo::OCTAVO_ISA_NS::vec {

@@ -17,12 +17,17 @@ from octavo.platforms.types import Variant
 MODULES = {"x86_64": "octavo._avx", "AMD64": "octavo._avx", "aarch64": "octavo._neon", "arm64": "octavo._neon"}
 
 
+def native_module() -> str:
+    """The name of this machine's native module; PlatformError where there is none."""
+    machine = machine_info.machine()
+    if machine not in MODULES:
+        raise PlatformError(f"there are no native kernels for {machine}, only for {', '.join(MODULES)}")
+    return MODULES[machine]
+
+
 def load(module: str = "") -> ModuleType:
     """A native module, without a name the one of this machine; a missing or broken one is a PlatformError with the reason."""
-    machine = machine_info.machine()
-    module = module or MODULES.get(machine, "")
-    if not module:
-        raise PlatformError(f"there are no native kernels for {machine}, only for {', '.join(MODULES)}")
+    module = module or native_module()
     try:
         return import_module(module)
     except ImportError as error:

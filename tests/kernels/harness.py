@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from octavo.platforms.cpu.native import native_module
 from octavo.platforms.select import FAST_LEVELS
 
 TOKENS, LOGITS, SEQUENCES, FIXED = range(4)
@@ -34,9 +35,9 @@ class Kernel:
 
 
 @cache
-def native_module(name: str = "_avx") -> ModuleType | None:
+def module_named(name: str) -> ModuleType | None:
     try:
-        return importlib.import_module(f"octavo.{name}")
+        return importlib.import_module(name)
     except ImportError:
         return None
 
@@ -44,7 +45,7 @@ def native_module(name: str = "_avx") -> ModuleType | None:
 @cache
 def kernels() -> dict[str, list[Kernel]]:
     """op -> its exact kernels, slowest level first (fast ones: tests/platforms/cpu/test_fast_numerics.py)."""
-    native, emulated = native_module(), native_module("_avx_emulated")
+    native, emulated = module_named(native_module()), module_named("octavo._avx_emulated")
     out: dict[str, list[Kernel]] = {}
     if native is None:
         return out
@@ -65,8 +66,9 @@ def variants(*ops: str) -> list[Any]:
     return [pytest.param(k, id=k.name, marks=marks(k)) for op in ops for k in kernels().get(op, [])]
 
 
-def scalar(op: str) -> Kernel:
-    return next(k for k in kernels()[op] if k.level == "scalar")
+def lowest(op: str) -> Kernel:
+    """The kernel of an op that runs on every processor."""
+    return kernels()[op][0]
 
 
 def aligned(shape: int | Sequence[int], dtype: Any, align: int = 64) -> np.ndarray:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.cpu.eager import EagerOps
-from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.native import Native, load, native_module
 from octavo.platforms.reference.kv import PagePool
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.select import FAST_LEVELS
@@ -27,9 +27,15 @@ I32 = NDArray[np.int32]
 
 
 @cache
+def lowest() -> str:
+    """The level that every processor of this machine's kind has."""
+    return next(iter(Native(load()).levels))
+
+
+@cache
 def module_of(level: str) -> Any:
     """The native module where the processor has the level, else the emulated one (tests/emulated) if built, else None."""
-    for name in ("octavo._avx", "octavo._avx_emulated"):
+    for name in (native_module(), "octavo._avx_emulated"):
         try:
             found = load(name)
         except PlatformError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import assert_bits, batch_of, eager, kv_spec, levels, native, random_inputs
+from tests.kernels.kv_case import assert_bits, batch_of, eager, kv_spec, levels, lowest, native, random_inputs
 
 from octavo.platforms.cpu.symbols import page_bytes
 
@@ -24,7 +24,7 @@ def test_pages_are_copied_in_order_and_no_other_is_touched(threads: int) -> None
     spec = kv_spec("f32", 4, 128, layers=2)
     size = page_bytes(spec)
     assert size > 3 * (64 << 10) and size % (64 << 10) == 0
-    ops = eager("scalar", spec, 6, threads)
+    ops = eager(lowest(), spec, 6, threads)
     pages = np.frombuffer(ops.pages, np.uint8).reshape(6, size)
     pages[:] = np.random.default_rng(1).integers(0, 256, pages.shape, np.uint8)
     wanted = pages.copy()

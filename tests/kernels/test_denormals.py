@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.harness import FIXED, aligned, run, same_bits, scalar
-from tests.kernels.kv_case import eager
+from tests.kernels.harness import FIXED, aligned, run, same_bits
+from tests.kernels.harness import lowest as lowest_kernel
+from tests.kernels.kv_case import eager, lowest
 
 SMALLEST_NORMAL = np.float32(2.0**-126)
 
@@ -18,7 +19,7 @@ def added(a: np.ndarray, b: np.ndarray, threads: int) -> np.ndarray:
         "a": a, "lda": width, "b": b, "ldb": width, "y": y, "ldy": width, "width": width, "scale_a": 1.0, "scale_b": 1.0,
         "rows": (FIXED, len(a)),
     }  # fmt: skip
-    run(scalar("add"), fields, threads=threads)
+    run(lowest_kernel("add"), fields, threads=threads)
     return y
 
 
@@ -41,5 +42,5 @@ def test_every_thread_of_a_team_flushes() -> None:
 def test_the_caller_keeps_its_own_denormals() -> None:
     tiny = np.array([1e-39], np.float32)
     assert (tiny + tiny)[0] > 0
-    eager("scalar").softcap(np.ones((2, 8), np.float32), 3.0)
+    eager(lowest()).softcap(np.ones((2, 8), np.float32), 3.0)
     assert (tiny + tiny)[0] > 0, "flush-to-zero outlived the run"

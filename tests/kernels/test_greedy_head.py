@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases.common import normal, stored
-from tests.kernels.kv_case import eager, levels, module_of, variants
+from tests.kernels.kv_case import eager, levels, lowest, module_of, variants
 from tests.kernels.test_sample import plain
 
 from octavo.platforms.cpu.weights import PackedLinear, PackedWeights
@@ -104,7 +104,7 @@ def test_the_bias_of_a_head_counts(level: str) -> None:
 
 
 def test_a_kernel_of_a_level_this_processor_lacks_is_refused_by_name() -> None:
-    module = module_of("scalar")
+    module = module_of(lowest())
     program = module.Program()
     name = next(name for _, name, _, required, _ in module.kernels() if required & ~module.available_features())
     fields = {field: 0 for op, _, _, _, names in module.kernels() if op == "greedy_head" for field in names}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.harness import FIXED, Kernel, aligned, kernels, run, same_bits, scalar, tile_counts, variants
+from tests.kernels.harness import FIXED, Kernel, aligned, kernels, lowest, run, same_bits, tile_counts, variants
 from tests.kernels.panels import BLOCKS, DENSE, HAS_MIN, PACKED, PLANES, ZERO8, nibbles, panels, planes, quads, stored
 from tests.kernels.test_prepare import INT8, prepare
 
@@ -58,7 +58,7 @@ def inputs_of(case: Case, x: np.ndarray) -> dict[str, Any]:
     if kind in ("f16", "f32"):
         return {"x": x, "ldx": x.strides[0] // 4, "scales": None, "sums": None, "lds": 0}
     op = "prepare_bf16" if kind == "bf16" else "prepare_i8g32" if kind.endswith("g32") else "prepare_i8g256"
-    q, scales, sums = prepare(scalar(op), x)
+    q, scales, sums = prepare(lowest(op), x)
     entries = scales.strides[0] // 4
     return {"x": q, "ldx": q.strides[0] // q.itemsize, "scales": scales, "sums": sums, "lds": entries}
 
@@ -129,7 +129,7 @@ def shape_case(name: str, n: int, k: int) -> tuple[Case, np.ndarray, np.ndarray]
 
 def test_every_level_of_this_processor_is_there() -> None:
     levels = {k.level for k in kernels()["linear_q4g32"] if not k.why_not}
-    assert {"scalar"} <= levels
+    assert lowest("linear_q4g32").level in levels
     assert len(kernels()["linear_q4g32"]) == len({k.level for k in kernels()["linear_q4g32"]})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.kernels import apart
-from tests.kernels.harness import FIXED, Kernel, aligned, run, same_bits, scalar, tile_counts, variants
+from tests.kernels.harness import FIXED, Kernel, aligned, lowest, run, same_bits, tile_counts, variants
 from tests.kernels.test_linear import ACTIVATIONS, epilogue, normal
 from tests.kernels.test_prepare import prepare
 
@@ -42,7 +42,7 @@ def names_of(kernel: Kernel) -> list[str]:
 
 def inputs_of(name: str, x: np.ndarray) -> dict[str, Any]:
     """The prepared inputs' fields, by the scalar prepare kernel (tested on its own)."""
-    q, scales, sums = prepare(scalar(apart.layout(name).prepare), x)
+    q, scales, sums = prepare(lowest(apart.layout(name).prepare), x)
     return {"x": q, "ldx": q.strides[0], "scales": scales, "sums": sums, "lds": scales.strides[0] // 4}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.kv_case import levels, module_of
+from tests.kernels.kv_case import levels, lowest, module_of
 
 from octavo.platforms.cpu.native import Native
 from octavo.platforms.cpu.sampling import NativeSampler
@@ -232,7 +232,7 @@ def test_plain_greedy_rows_take_the_lowest_of_equal_tokens(level: str) -> None:
 
 
 def test_gumbel_draws_follow_the_softmax() -> None:
-    native = sampler("scalar")
+    native = sampler(lowest())
     rows = 4000
     logits = np.tile(np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32)), (rows, 1))
     batch = random_batch(np.random.default_rng(1), rows, 4)

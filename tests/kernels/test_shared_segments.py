@@ -17,6 +17,7 @@ from tests.kernels.kv_case import (
     batch_of,
     eager,
     kv_spec,
+    lowest,
     random_inputs,
     tables_of,
     typed,
@@ -128,20 +129,20 @@ def long_context(level: str, dtype: str, threads: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("dtype", "name", "level"), CASES)
 def test_a_context_of_128k_has_the_same_bits_at_every_level(dtype: str, name: str, level: str) -> None:
-    assert np.isfinite(long_context("scalar", dtype, 1)).all()
-    assert_bits(long_context(level, dtype, 3), long_context("scalar", dtype, 1), name)
+    assert np.isfinite(long_context(lowest(), dtype, 1)).all()
+    assert_bits(long_context(level, dtype, 3), long_context(lowest(), dtype, 1), name)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
 def test_a_sequence_that_finds_no_memory_is_not_shared(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    ops, x, tables = prepared("scalar", "bf16", LONG)
+    ops, x, tables = prepared(lowest(), "bf16", LONG)
     wanted = record(ops, 1, x, LONG, tables).run()
     monkeypatch.setattr(recorder, "partials_bytes", lambda *a, **k: int(partials_bytes(*a, **k) * share) // 4 * 4)
     assert_bits(record(ops, 4, x, LONG, tables).run(), wanted)
 
 
 def test_counters_are_zero_again_after_every_step() -> None:
-    ops, x, tables = prepared("scalar", "bf16", LONG)
+    ops, x, tables = prepared(lowest(), "bf16", LONG)
     shared = record(ops, 2, x, LONG, tables)
     (counters,) = [held for held in shared.held if getattr(held, "bytes", 0) == 4 * len(LONG) * HEADS]
     shared.run()

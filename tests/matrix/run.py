@@ -122,7 +122,8 @@ def count_by_level(tree: Any) -> dict[str, dict[str, int]]:
 
 
 def native_cells(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [cell for cell in listed if cell["platform"] == "x86" and not cell["reason"] and cell["how"] == "native"]
+    mine = [cell for cell in listed if cell["platform"] not in ("reference", "portable")]
+    return [cell for cell in mine if not cell["reason"] and cell["how"] == "native"]
 
 
 def with_result(cell: dict[str, Any], found: Any) -> dict[str, Any]:
@@ -152,10 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         tests = {name: pool.submit(kernel_tests, module, args.full) for name, module in (("gcc", None), ("clang", clang.module))
                  if name == "gcc" or module}  # fmt: skip
         runs = {c["name"]: pool.submit(worker, "cell", c["name"]) for c in listed if not c["reason"]}
-        forced = {
-            c["name"]: pool.submit(worker, "forced", c["name"].removeprefix("x86-"), isa=c["level"])
-            for c in native_cells(listed)
-        }
+        forced = {c["name"]: pool.submit(worker, "forced", c["level"], isa=c["level"]) for c in native_cells(listed)}
         others = {
             c["name"]: pool.submit(worker, "cell", c["name"], module=clang.module)
             for c in native_cells(listed)

@@ -50,7 +50,7 @@ def bits(name: str) -> Any:
 def forced(level: str) -> Any:
     """The environment's OCTAVO_ISA, read as the engine reads it: the chosen kernels, and their results."""
     from tests.matrix import cases
-    from tests.platforms.cells import x86_cell
+    from tests.platforms.cells import native_cell
 
     from octavo.engine.config import read_environment
     from octavo.platforms.registry import choose_platform
@@ -58,10 +58,10 @@ def forced(level: str) -> Any:
 
     environment = read_environment()
     numerics = "fast" if level in FAST_LEVELS else environment.numerics
-    platform = choose_platform("x86", 2, environment.isa, numerics).platform
+    platform = choose_platform(native_cell(level).platform, 2, environment.isa, numerics).platform
     chosen = sorted(v.name for v in platform.variants() if v.detail["chosen"])
-    results = cases.run_cell(x86_cell(level), cases.reference_results(FOLDER))
-    levels = x86_cell(level).sample.__self__.native.levels  # type: ignore[attr-defined]
+    results = cases.run_cell(native_cell(level), cases.reference_results(FOLDER))
+    levels = native_cell(level).sample.__self__.native.levels  # type: ignore[attr-defined]
     allowed = [name for name, bits in levels.items() if not bits & ~levels[level]]
     return {"chosen": chosen, "allowed": allowed, "ops": {op: asdict(result) for op, result in results.items()}}
 

@@ -21,6 +21,7 @@ from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 
 NUM_THREADS = 2
+EMULATED = "octavo._avx_emulated"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Cell:
 
 def cells() -> list[Cell]:
     """Every cell, the reference first."""
-    return [reference_cell(), portable_cell(), *x86_cells()]
+    return [reference_cell(), portable_cell(), *native_cells()]
 
 
 @cache
@@ -74,36 +75,47 @@ def portable_cell() -> Cell:
     return Cell("portable", "numba", ops, PortableWeights, sample, levels_of)
 
 
-def x86_cells() -> Iterator[Cell]:
+def native_cells() -> Iterator[Cell]:
     """One cell per level of the native module; one that says why if there is no module."""
     try:
         from octavo.platforms.cpu.native import Native, load
 
         levels = list(Native(load()).levels)
     except PlatformError as error:
-        yield _refused("x86", "all", str(error))
+        yield _refused("native", "all", str(error))
         return
-    yield from map(x86_cell, levels)
+    yield from map(native_cell, levels)
 
 
 @cache
-def x86_cell(level: str) -> Cell:
-    from octavo.platforms.cpu.eager import EagerOps
-    from octavo.platforms.cpu.sampling import NativeSampler
+def native_platform() -> Any:
+    """The class of this machine's platform."""
+    from octavo.platforms.arm.platform import ArmPlatform
+    from octavo.platforms.cpu.native import load
     from octavo.platforms.x86.platform import X86Platform
 
+    return {"x86": X86Platform, "arm": ArmPlatform}[load().platform]
+
+
+@cache
+def native_cell(level: str) -> Cell:
+    from octavo.platforms.cpu.eager import EagerOps
+    from octavo.platforms.cpu.sampling import NativeSampler
+
+    made, name = native_platform(), native_platform().name
+
     numerics = "fast" if level in FAST_LEVELS else "exact"
-    platform, how = X86Platform(NUM_THREADS, (level,), numerics=numerics), "native"
+    platform, how = made(NUM_THREADS, (level,), numerics=numerics), "native"
     if not any(row.level == level for row in platform.native.rows):
-        return _refused("x86", level, f"no kernel is built for {level}")
+        return _refused(name, level, f"no kernel is built for {level}")
     if level not in platform.levels:
         try:
-            platform, how = X86Platform(NUM_THREADS, (level,), "octavo._avx_emulated", numerics), "emulated"
+            platform, how = made(NUM_THREADS, (level,), EMULATED, numerics), "emulated"
         except PlatformError:
-            return _refused("x86", level, f"this processor lacks {level} and octavo._avx_emulated is not built")
+            return _refused(name, level, f"this processor lacks {level} and {EMULATED} is not built")
     if level not in platform.levels:
         return _refused(
-            "x86", level, f"{level} failed its self-test: {platform.native.bad_levels.get(level, 'no reason kept')}"
+            name, level, f"{level} failed its self-test: {platform.native.bad_levels.get(level, 'no reason kept')}"
         )
     native = platform.native
 
@@ -116,7 +128,7 @@ def x86_cell(level: str) -> Cell:
         return {kernel.rsplit("__", 1)[1] for choice in mine for kernel in (choice.few, choice.many)}
 
     sampler = NativeSampler(native, platform.team)
-    return Cell("x86", level, ops, platform.weights, sampler.sample, levels_of, how=how, is_exact=numerics == "exact")
+    return Cell(name, level, ops, platform.weights, sampler.sample, levels_of, how=how, is_exact=numerics == "exact")
 
 
 def _refused(platform: str, level: str, reason: str) -> Cell:

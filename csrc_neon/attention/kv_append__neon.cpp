@@ -1,0 +1,2 @@
+// kv_append at neon; body in kv_append.inl.h.
+#include "attention/kv_append.inl.h"

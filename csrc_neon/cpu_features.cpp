@@ -1,0 +1,41 @@
+// Bits of HWCAP and HWCAP2 after arch/arm64/include/uapi/asm/hwcap.h, PR_SVE_GET_VL after Documentation/arch/arm64/sve.rst;
+// written out, so that older headers do. Built for the baseline only.
+#include "cpu_features.h"
+
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+
+namespace octavo {
+namespace {
+
+constexpr uint64_t kHwcapDotProd = 1u << 20, kHwcapSVE = 1u << 22;
+constexpr uint64_t kHwcap2SVEI8MM = 1u << 9, kHwcap2SVEBF16 = 1u << 12, kHwcap2I8MM = 1u << 13, kHwcap2BF16 = 1u << 14;
+constexpr unsigned long kAtHwcap = 16, kAtHwcap2 = 26;
+constexpr int kGetVectorLength = 51, kLengthMask = 0xffff;
+
+int64_t sve_bytes() {
+  const int found = prctl(kGetVectorLength, 0, 0, 0, 0);
+  return found < 0 ? 0 : found & kLengthMask;
+}
+
+}  // namespace
+
+uint64_t features_of(uint64_t hwcap, uint64_t hwcap2, int64_t sve_bytes) {
+  uint64_t found = 0;
+  if (hwcap & kHwcapDotProd) found |= kDotProd;
+  if (hwcap2 & kHwcap2I8MM) found |= kI8MM;
+  if (hwcap2 & kHwcap2BF16) found |= kBF16;
+  const bool is_verified = sve_bytes == 16 || sve_bytes == 32 || sve_bytes == 64;
+  if (!(hwcap & kHwcapSVE) || !is_verified) return found;
+  found |= kSVE;
+  if (hwcap2 & kHwcap2SVEI8MM) found |= kSVEI8MM;
+  if (hwcap2 & kHwcap2SVEBF16) found |= kSVEBF16;
+  return found;
+}
+
+uint64_t available_features() {
+  static const uint64_t features = features_of(getauxval(kAtHwcap), getauxval(kAtHwcap2), sve_bytes());
+  return features;
+}
+
+}  // namespace octavo

@@ -1,0 +1,38 @@
+// What this Arm processor and operating system let a program use, as feature bits.
+//
+// The kernel says so in HWCAP and HWCAP2 (Linux, Documentation/arch/arm64/elf_hwcaps.rst); SVE's vector length is asked for
+// apart. A level is a set of bits: required bits subset of available bits. SVE implies neither i8mm nor bf16.
+#pragma once
+#include <cstdint>
+
+namespace octavo {
+
+enum Feature : uint64_t {
+  kDotProd = 1u << 0,  // SDOT, UDOT: FEAT_DotProd
+  kI8MM = 1u << 1,     // SMMLA, USDOT: FEAT_I8MM
+  kBF16 = 1u << 2,     // BFMLALB, BFMLALT, BFDOT: FEAT_BF16
+  kSVE = 1u << 3,      // of a length that the kernels were verified at
+  kSVEI8MM = 1u << 4,
+  kSVEBF16 = 1u << 5,
+};
+
+struct Level {
+  const char* name;
+  uint64_t required;
+};
+
+// Slowest first. A kernel names one of these.
+inline constexpr Level kLevels[] = {
+    {"neon", 0},
+    {"dotprod", kDotProd},
+    {"i8mm", kDotProd | kI8MM},
+    {"bf16", kBF16},
+};
+
+// Bits of a processor whose kernel reports these words, and whose SVE vectors have so many bytes (0: it has none).
+uint64_t features_of(uint64_t hwcap, uint64_t hwcap2, int64_t sve_bytes);
+
+// Bits usable on this machine.
+uint64_t available_features();
+
+}  // namespace octavo

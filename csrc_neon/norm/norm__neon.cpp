@@ -1,0 +1,2 @@
+// norm at neon; body in norm.inl.h.
+#include "norm/norm.inl.h"

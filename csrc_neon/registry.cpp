@@ -1,0 +1,2 @@
+// The Arm kernels as data.
+#include "exec/registry_rows.h"

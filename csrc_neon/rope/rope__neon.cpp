@@ -1,0 +1,2 @@
+// rope at neon; body in rope.inl.h.
+#include "rope/rope.inl.h"
