@@ -17,7 +17,7 @@ from octavo.engine.models.activation import activation
 from octavo.engine.models.family import Family, Source, full_window, gguf_base, hf_base, layer_windows
 from octavo.engine.models.llama import gguf_rope, hf_rope
 from octavo.engine.models.names import GGUF, HF_HARMLESS, Names, hf_names
-from octavo.engine.models.reader import round_to
+from octavo.engine.models.reader import Description, round_to
 from octavo.engine.models.spec import DecoderSpec, LayerSpec
 from octavo.platforms.types import Rope
 
@@ -57,8 +57,8 @@ def gemma2_from_hf(src: Source) -> DecoderSpec:
     one = hf_rope(src, base)
     return DecoderSpec(
         **base,
-        attn_softcap=float(cfg.optional("attn_logit_softcapping", 50.0) or 0.0),
-        final_softcap=float(cfg.optional("final_logit_softcapping", 30.0) or 0.0),
+        attn_softcap=_cap(cfg, "attn_logit_softcapping", 50.0),
+        final_softcap=_cap(cfg, "final_logit_softcapping", 30.0),
         layers=tuple(LayerSpec(one, scale, window) for window in windows),
     )
 
@@ -162,3 +162,8 @@ _HF = Names(
 
 GEMMA2 = Family("gemma2", gemma2_from_hf, _HF, gemma2_from_gguf, Names(GGUF))
 GEMMA3 = Family("gemma3", gemma3_from_hf, _HF, gemma3_from_gguf, Names(GGUF))
+
+
+def _cap(cfg: Description, key: str, usual: float) -> float:
+    """A cap of config.json; null is none, absence the usual one."""
+    return 0.0 if cfg.optional(key, usual) is None else cfg.number(key, usual)

@@ -71,6 +71,9 @@ def joined(parts: Sequence[RawTensor]) -> RawTensor:
     """Vectors (biases) of one format, end to end."""
     if len(parts) == 1:
         return parts[0]
+    for part in parts:
+        if part.format not in stored.FLOAT_FORMATS:
+            raise ModelError(f"{part.name}: vectors are {', '.join(stored.FLOAT_FORMATS)}, found {part.format}")
     if len({part.format for part in parts}) > 1:
         parts = [expanded(part) for part in parts]
     length = sum(part.shape[0] for part in parts)

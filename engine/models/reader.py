@@ -63,10 +63,10 @@ class Description:
         return int(value)
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A number; whole numbers are taken too."""
+        """A finite number; whole numbers are taken too."""
         value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-            raise self.bad(key, value, "a number")
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not np.isfinite(float(value)):
+            raise self.bad(key, value, "a finite number")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:

@@ -32,12 +32,17 @@ class CheckpointSource:
 
     def max_len(self, max_positions: int) -> int:
         """The smaller of the two limits."""
+        if max_positions < 2:
+            raise ModelError(
+                f"{self.cfg.where}: the model's context length is {max_positions}; it must be at least 2 tokens, one of a "
+                "prompt and one of an answer"
+            )
         if self.limit is None:
             return max_positions
-        if not 1 <= self.limit <= max_positions:
+        if not 2 <= self.limit <= max_positions:
             raise ModelError(
                 f"{self.cfg.where}: a context of {self.limit} tokens was asked for (--max-model-len); allowed: "
-                f"1 to {max_positions}"
+                f"2 to {max_positions}"
             )
         return self.limit
 

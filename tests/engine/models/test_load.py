@@ -82,6 +82,7 @@ def test_gpt2_without_prefix_and_with_mask_buffers(reference: Platform, tmp_path
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config: quant_method is 'awq'"),
         ({"hidden_act": "xielu"}, "hidden_act is 'xielu'; it must be one of silu"),
         ({"num_local_experts": 8}, "num_local_experts=8"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan; it must be a finite number"),
     ],
 )
 def test_what_is_not_served_is_refused(change: dict[str, Any], text: str, reference: Platform, tmp_path: Path) -> None:
@@ -89,13 +90,25 @@ def test_what_is_not_served_is_refused(change: dict[str, Any], text: str, refere
         load(reference, tmp_path, "llama", tiny.state_dict("llama"), change)
 
 
+@pytest.mark.parametrize("value", [{"a": 1}, "x", [30.0]])
+def test_a_cap_that_is_no_number_is_named(value: object, reference: Platform, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"final_logit_softcapping is .*; it must be a finite number"):
+        load(reference, tmp_path, "gemma2", tiny.state_dict("gemma2"), {"final_logit_softcapping": value})
+
+
 def test_a_length_limit_must_fit_the_model(reference: Platform, tmp_path: Path) -> None:
     tensors = tiny.state_dict("llama")
     assert load(reference, tmp_path, "llama", tensors, max_len=9).spec.max_positions == 9
     with pytest.raises(
-        ModelError, match=r"a context of 257 tokens was asked for \(--max-model-len\); allowed: 1 to 256"
+        ModelError, match=r"a context of 257 tokens was asked for \(--max-model-len\); allowed: 2 to 256"
     ):
         load(reference, tmp_path, "llama", tensors, max_len=257)
+
+
+def test_a_model_of_a_context_that_holds_no_answer_is_refused(reference: Platform, tmp_path: Path) -> None:
+    for length in (1, 0, -4):
+        with pytest.raises(ModelError, match=f"context length is {length}; it must be at least 2"):
+            load(reference, tmp_path, "llama", tiny.state_dict("llama"), {"max_position_embeddings": length})
 
 
 def test_a_window_wider_than_the_limit_is_none(reference: Platform, tmp_path: Path) -> None:

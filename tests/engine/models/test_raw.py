@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from octavo.engine.errors import ModelError
 from octavo.engine.models import raw
 from octavo.platforms.types import RawTensor
 from octavo.quant.load import pack, unpack
@@ -37,6 +38,12 @@ def test_columns_and_joined_vectors() -> None:
     a, b = np.float32([1, 2]), np.float32([3])
     mixed = raw.joined([tensor(a), tensor(b, "bf16")])
     assert mixed.format == "f32" and raw.floats_of(mixed).tolist() == [1, 2, 3]
+
+
+def test_a_part_that_is_no_vector_of_floats_is_not_read_as_one() -> None:
+    flags = RawTensor("v.bias", "bool", (2,), np.ones(2, np.uint8))
+    with pytest.raises(ModelError, match=r"v\.bias: vectors are f32, f16, bf16, found bool"):
+        raw.joined([tensor(np.float32([1, 2])), flags])
 
 
 def test_expanding_is_exact() -> None:

@@ -41,6 +41,12 @@ def test_a_wrong_type_is_refused_with_the_value(value: object) -> None:
         Description({"hidden_size": value}, "folder").whole("hidden_size")
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, "1", True, {"a": 1}, [1.0]])
+def test_what_is_no_finite_number_is_refused_with_the_value(value: object) -> None:
+    with pytest.raises(ModelError, match=r"rms_norm_eps is .*; it must be a finite number"):
+        Description({"rms_norm_eps": value}, "folder").number("rms_norm_eps")
+
+
 def test_a_missing_key_says_so() -> None:
     with pytest.raises(ModelError, match="hidden_size is missing"):
         Description({}, "folder").whole("hidden_size")

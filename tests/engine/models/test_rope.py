@@ -60,6 +60,35 @@ def test_unknown_kinds_and_keys_are_refused(table: dict[str, Any], text: str) ->
         built({"rope_parameters": {"rope_theta": 1e4, **table}})
 
 
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({"rope_theta": ""}, "rope rope_theta is ''; it must be a finite number above 0"),
+        ({"rope_theta": float("nan")}, "rope_theta is nan"),
+        ({"rope_theta": 0}, "rope_theta is 0"),
+        ({"rope_theta": True}, "rope_theta is True"),
+        ({"partial_rotary_factor": "x"}, "partial_rotary_factor is 'x'"),
+        ({"rope_type": "linear", "factor": 1e-320}, "turns by inf per token"),
+        ({"rope_type": "linear", "factor": -2.0}, "factor is -2.0"),
+        ({"rope_type": "yarn", "factor": 2.0, "truncate": "no"}, "truncate is 'no'; it must be true or false"),
+        (
+            {"rope_type": "longrope", "short_factor": [1.0] * 4},
+            "long_factor is None; it must be a list of finite numbers",
+        ),
+        ({"rope_type": "longrope", "short_factor": [1.0, "2", 1, 1], "long_factor": [1.0] * 4}, "short_factor is"),
+        ({"rope_type": "longrope", "short_factor": [], "long_factor": [1.0] * 4}, r"short_factor is \[\]"),
+    ],
+)
+def test_numbers_that_no_angle_comes_of_are_named(table: dict[str, Any], text: str) -> None:
+    with pytest.raises(ModelError, match=text):
+        built({"rope_parameters": {"rope_theta": 1e4, **table}})
+
+
+def test_parameters_of_yarn_that_are_zero_count_as_absent() -> None:
+    table = {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0}
+    assert built({"rope_parameters": table}) == built({"rope_parameters": {**table, "mscale": 0, "beta_fast": 0.0}})
+
+
 def test_gguf_factors_divide_frequencies() -> None:
     meta = Description({"llama.rope.freq_base": 1e4}, "f", prefix="llama.")
     params = rope.gguf_params(meta, divisors=[1.0, 1.0, 8.0, 8.0])
