@@ -83,12 +83,15 @@ void append_one(const HeadPages& pages, int64_t position, const float* k, const 
   }
 }
 
+constexpr int64_t kWork = 8;  // of a value, which is spread, in values that are walked
+
 template <class S>
 void append(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const KVAppendArgs*>(raw);
   auto* row = static_cast<typename S::T*>(lane.scratch);
-  constexpr int64_t kRun = 16;  // tokens per unit: neighbours share cache lines of a tile
-  for (int64_t begin, end; lane.claim(step.num_tokens, kRun, &begin, &end);)
+  // Tokens per unit: neighbours of a sequence share cache lines of a tile, others share nothing.
+  const int64_t run = step.num_tokens > step.num_seqs ? 16 : lane.worthwhile(step.num_tokens, kWork * a.kv_heads * a.head_dim);
+  for (int64_t begin, end; lane.claim(step.num_tokens, run, &begin, &end);)
     for (int64_t h = 0; h < a.kv_heads; ++h)
       for (int64_t t = begin; t < end; ++t) {
         const int64_t s = step.token_seq[t];

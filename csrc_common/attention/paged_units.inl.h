@@ -43,7 +43,8 @@ void run_units(const PagedAttentionArgs& a, const Step& step, const Lane& lane, 
   const SplitRule rule{lane.num_threads, a.window, partial_row_floats(a.head_dim), a.partials_bytes / 4};
   Units units(step, shape, rule);
   const int64_t total = units.total(), chunk = units.chunk();
-  for (int64_t begin, end; lane.claim(total, chunk, &begin, &end);)
+  const bool in_order = !units.is_even(), is_descending = !lane.share->is_front() && lane.num_threads > 1;
+  for (int64_t begin, end; lane.claim_next(in_order, total, chunk, &begin, &end);)
     for (int64_t u = begin; u < end;) {
       const Unit unit = units.at(u, end);
       u += unit.num_units;
@@ -54,6 +55,13 @@ void run_units(const PagedAttentionArgs& a, const Step& step, const Lane& lane, 
       const int64_t low = tile.rows[0].low, high = tile.rows[tile.num_rows - 1].high;
       if (unit.num_segments == 0) {
         ReadAhead<KV> ahead(kv, low / kBlock, high / kBlock);
+        const int64_t next = u < end ? u : is_descending ? begin - chunk : end;  // of this thread, likely
+        if (!in_order && next >= 0 && next < total) {
+          const Unit coming = units.even_at(next);
+          const HeadPages coming_pages(a, step, coming.seq, coming.kv_head);
+          const int64_t length = step.kv_len[coming.seq], seen = a.window > 0 ? larger(0, length - a.window) : 0;
+          ahead.then(KV{coming_pages, length, tail}, seen / kBlock, (length - 1) / kBlock);
+        }
         attend(tile, [&](int64_t segment) { segment_step(tile, kv, segment, ahead); });
         store_rows(a, shape, unit, tile);
         continue;

@@ -18,6 +18,11 @@ class ReadAhead {
     ahead_ = kLeastAhead;
   }
 
+  // After these blocks, from `first` on the keys of another unit, as many tiles as none of its own readings asks for.
+  void then(const KV& other, int64_t first, int64_t last) {
+    for (int64_t i = 0; i < kLeastAhead && first + i <= last; ++i) then_[num_then_++] = other.key_tile(first + i);
+  }
+
   // The next tile to ask for, as one is read; null at the end.
   const void* in_step() {
     --ahead_;
@@ -30,7 +35,7 @@ class ReadAhead {
   static constexpr int64_t kSegmentBlocks = kSegment / kBlock;
 
   const void* take() {
-    if (block_ > last_) return nullptr;
+    if (block_ > last_) return at_then_ < num_then_ ? then_[at_then_++] : nullptr;
     ++ahead_;
     if (!are_values_) kv_.ask_for_scales(block_);
     const void* at = are_values_ ? kv_.value_tile(block_) : kv_.key_tile(block_);
@@ -50,6 +55,8 @@ class ReadAhead {
   int64_t block_;
   bool are_values_ = false;
   int64_t ahead_ = 0;
+  const void* then_[kLeastAhead];
+  int64_t num_then_ = 0, at_then_ = 0;
 };
 
 // Where keys and values are not worth asking for.

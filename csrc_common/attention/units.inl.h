@@ -45,21 +45,27 @@ struct Unit {
   int64_t column;
 };
 
-// Walks the units in order; at(u, end) wants ascending u. Every thread finds the same units.
+// Walks the units in order; at(u, end) wants ascending u, but where they are even. Every thread finds the same units.
 class Units {
  public:
   Units(const Step& step, const TileShape& shape, const SplitRule& rule) : step_(step), shape_(shape), rule_(rule) {
     const bool may_split = rule.num_threads > 1 && rule.num_floats > 0;
     for (int64_t s = 0; s < step.num_seqs && may_split; ++s)
       cost_ += tokens_of(s) * (step.kv_len[s] - first_visible(s)) * shape.columns();
+    is_even_ = true;
+    for (int64_t s = 0; s < step.num_seqs; ++s) is_even_ &= tokens_of(s) == 1;
     for (rewind(); pass_ < 2; advance()) {
       total_ += units_;
       has_large_ |= pass_ == 0 && units_ > 0;
     }
+    is_even_ &= total_ == step.num_seqs * shape.columns();
     rewind();
   }
 
   int64_t total() const { return total_; }
+
+  // Whether every sequence has one token and none is split: all units take about as long, and may come in any order.
+  bool is_even() const { return is_even_; }
 
   // Units worth claiming at once: neighbouring segments, as long as the threads have many claims each.
   int64_t chunk() const {
@@ -67,8 +73,21 @@ class Units {
     return has_large_ ? 1 : smaller(larger(fair, 1), 4);
   }
 
+  // Unit u where they are even.
+  Unit even_at(int64_t u) const {
+    Unit unit{};
+    unit.seq = u / shape_.columns();
+    unit.column = u % shape_.columns();
+    unit.kv_head = unit.column / shape_.parts;
+    unit.part = unit.column % shape_.parts;
+    unit.first_token = step_.query_start[unit.seq];
+    unit.num_tokens = unit.num_units = 1;
+    return unit;
+  }
+
   // Unit u and those of its neighbours before `end` that can be taken with it.
   Unit at(int64_t u, int64_t end) {
+    if (is_even_) return even_at(u);
     while (u >= base_ + units_) advance();
     const int64_t within = u - base_;
     Unit unit{};
@@ -141,7 +160,7 @@ class Units {
   const SplitRule rule_;
   int64_t cost_ = 0;   // of the step, in keys times query tokens of a column; 0: nothing may be split
   int64_t total_ = 0;
-  bool has_large_ = false;
+  bool has_large_ = false, is_even_ = false;
   // Where the walk is.
   int64_t seq_ = 0, pass_ = 0, base_ = 0;
   int64_t units_ = 0, segments_ = 0;  // of seq_ in this pass

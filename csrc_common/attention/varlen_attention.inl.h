@@ -72,7 +72,7 @@ void varlen_attention(const void* raw, const Step& step, const Lane& lane) {
   Units units(step, shape, SplitRule{});
   NoAhead no_ahead;
   const int64_t total = units.total();
-  for (int64_t begin, end; lane.claim(total, 1, &begin, &end);)
+  for (int64_t begin, end; lane.claim_in_order(total, 1, &begin, &end);)
     for (int64_t u = begin; u < end; ++u) {
       const Unit unit = units.at(u, end);
       const int64_t first = step.query_start[unit.seq], length = step.query_start[unit.seq + 1] - first;

@@ -34,7 +34,10 @@ class Team {
       scratch_.resize(num_threads);
       for (auto& s : scratch_)
         if (!(s = std::aligned_alloc(4096, kScratchBytes))) throw std::bad_alloc();
-      for (int t = 0; t < num_threads; ++t) shares_[t].share.word = &word_;
+      for (int t = 0; t < num_threads; ++t) {
+        shares_[t].share.word = &word_;
+        if (2 * t >= num_threads && t > 0) shares_[t].share.side = work::kBack;
+      }
       for (int t = 1; t < num_threads; ++t) threads_.emplace_back([this, t] { serve(t); });
     } catch (const std::exception& error) {
       const size_t num_started = threads_.size() + 1;
@@ -88,7 +91,7 @@ class Team {
     share.held = 0;
     num_done_.store(0, std::memory_order_relaxed);
     OCTAVO_INTERLEAVE();
-    const uint64_t old = word_.exchange(uint64_t{op} << 32 | 1, std::memory_order_acq_rel);
+    const uint64_t old = word_.exchange(uint64_t{op} << 32 | share.side, std::memory_order_acq_rel);
     if (old & work::kSleepers) futex_wake_all(futex());
   }
 

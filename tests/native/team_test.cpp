@@ -147,6 +147,30 @@ int check_late_thread(int threads) {
   return done_ms >= 400 ? fail("ops waited for a thread without work", threads, 0, done_ms) : 0;
 }
 
+// The first half of a team takes ascending chunks from the front, the second descending ones from the back; in order, all ascend.
+// Every chunk is taken once, of more units than chunks can be counted too.
+int check_ends(int threads, long runs) {
+  octavo::Team team(threads, 20);
+  for (long run = 0; run < runs; ++run) {
+    const int64_t total = run % 4 == 3 ? 100'000 : 37 + run % 5;
+    std::vector<int> times(total);
+    std::atomic<long> num_wrong{0};
+    auto op = [&](size_t i, const Lane& lane) {
+      const bool in_order = i % 2 != 0, is_front = 2 * lane.thread < threads || threads == 1;
+      int64_t last = in_order || is_front ? -1 : total;
+      for (int64_t begin, end; lane.claim_next(in_order, total, 1, &begin, &end); last = begin) {
+        num_wrong += in_order || is_front ? begin <= last : begin >= last;
+        for (int64_t unit = begin; unit < end; ++unit) ++times[unit];
+      }
+    };
+    team.run(4, op);
+    if (num_wrong) return fail("chunks came from the wrong end", threads, run, num_wrong);
+    for (int64_t unit = 0; unit < total; ++unit)
+      if (times[unit] != 4) return fail("a unit was taken a wrong number of times", threads, run, unit);
+  }
+  return 0;
+}
+
 // Ops without a single chunk, alone and between others, and kernels that never claim.
 int check_empty_ops(int threads, long runs) {
   octavo::Team team(threads, 20);
@@ -182,8 +206,7 @@ int main(int argc, char** argv) {
       if (check_program(threads, spin, 509, 8, 7, runs) || check_program(threads, spin, 64, 64, 4, runs)) return 1;
       programs += 2;
     }
-    if (check_denormals(threads) || check_empty_ops(threads, runs)) return 1;
-    
+    if (check_denormals(threads) || check_empty_ops(threads, runs) || check_ends(threads, runs)) return 1;
   }
   for (int round = 0; round < 50; ++round) octavo::Team team(1 + round % 16, round % 3);  // made and dropped without a run
   if (check_late_thread(2) || check_late_thread(5) || check_two_teams(runs)) return 1;

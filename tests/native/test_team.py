@@ -16,9 +16,16 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler here")
 FAULTS = {
     "an op starts before its predecessor is done": ("exec/team.h", "+ share.num_done == share.chunks;", ">= 0;"),
     "a run returns before its threads have left": ("exec/team.h", "    door_.close(spin_);", "    // "),
-    "given-out chunks not set back": ("exec/team.h", "uint64_t{op} << 32 | 1", "uint64_t{op} << 32 | 2"),
-    "chunks claimed twice": ("exec/kernel.h", "word->fetch_add(1,", "word->fetch_add(0,"),
-    "a chunk taken of a later op is lost": ("exec/kernel.h", "        held = at;\n", ""),
+    "given-out chunks not set back": ("exec/team.h", "uint64_t{op} << 32 | share.side", "uint64_t{op} << 32 | 2"),
+    "chunks claimed twice": ("exec/kernel.h", "word->fetch_add(side,", "word->fetch_add(0,"),
+    "a chunk taken of a later op is lost": ("exec/kernel.h", "        held = given;\n", ""),
+    "both halves take from the front": (
+        "exec/kernel.h",
+        "is_in_order ? before : is_front() ?",
+        "is_in_order ? before : true ?",
+    ),
+    "the second half has no end of its own": ("exec/team.h", "shares_[t].share.side = work::kBack;", ";"),
+    "the two ends overlap": ("exec/kernel.h", "if (before >= chunks) return -1;", "if (before > chunks) return -1;"),
     "a sleeper is not woken": ("exec/team.h", "if (old & work::kSleepers) futex_wake_all(futex());", ""),
     "the caller sleeps when the last one leaves": (
         "exec/door.h",
