@@ -67,6 +67,11 @@ inline I dot4(I acc, I u, I s) { return _mm256_dpbusd_avx_epi32(acc, u, s); }
 inline I bytes_of(uint8_t value) { return V::ibroadcast(static_cast<int32_t>(value * 0x01010101u)); }
 inline I words_of(uint16_t value) { return V::ibroadcast(static_cast<int32_t>(value * 0x00010001u)); }
 inline I nibbles_of(I pair, bool is_high) { return is_high ? high_nibbles(pair, bytes_of(15)) : and_bits(pair, bytes_of(15)); }
+// -(*x << n) in every lane.
+template <int n>
+inline I less_times(const int32_t* x) {
+  return V::isub(V::ibroadcast(0), V::template shl<n>(V::ibroadcast(*x)));
+}
 inline I inputs_at(const int8_t* x) { return V::ibroadcast(dword_at(x)); }
 
 // Scales of part of a panel, kept apart in the type that the packed layout's flags name.

@@ -11,7 +11,7 @@
 //   step(sum, codes, x)      sum plus their products
 //   kIsOneChunk            groups have no more than that
 //   kIsNarrow                `step` makes sums of a chunk that are to be widened
-//   start(record, part, asum)  what isum starts from
+//   start(record, part, asum)  what isum starts from; asum is read from memory by a broadcast, which takes no multiplier's turn
 //   scale(record, part), kUsesMin, min(record, part)
 #pragma once
 #include "linear/bytes.inl.h"
@@ -35,10 +35,13 @@ struct GroupSums {
       for (int i = 0; i < kVectors; ++i) v[r][i] = start(r, i);
   }
 
-  // Plus the products of steps [first, last) of a chunk with x, of the first row.
-  OCTAVO_INLINE void products(int first, int last, const uint8_t* chunk, int64_t panel_bytes, const int8_t* x, int64_t ldx) {
+  // Plus the products of steps [first, last) of a chunk with x, of the first row. `between(n)` is done before step n.
+  template <class Between>
+  OCTAVO_INLINE void products(int first, int last, const uint8_t* chunk, int64_t panel_bytes, const int8_t* x, int64_t ldx,
+                              Between&& between) {
 #pragma GCC unroll 8
     for (int n = first; n < last; ++n) {
+      between(n);
       // The two nibbles of a byte one after the other, but where registers carry the bytes of four steps or none.
       const int step = kVnni && Format::kIsOneChunk ? n : n / 2 + n % 2 * 4;
       I codes[kVectors];
@@ -62,23 +65,24 @@ struct GroupSums {
   }
 
   // Plus a chunk. Few sums: its halves go side by side, so that the latency of a product does not show.
-  OCTAVO_INLINE void chunk(const uint8_t* codes, int64_t panel_bytes, const int8_t* x, int64_t ldx) {
+  template <class Between>
+  OCTAVO_INLINE void chunk(const uint8_t* codes, int64_t panel_bytes, const int8_t* x, int64_t ldx, Between&& between) {
     const auto zero = [](int, int) { return V::ibroadcast(0); };
     GroupSums more;
     if constexpr (!kVnni && Format::kIsNarrow) {
       more.start(zero);
-      more.products(0, 8, codes, panel_bytes, x, ldx);
+      more.products(0, 8, codes, panel_bytes, x, ldx, between);
       add(more);
     } else if constexpr (R * kVectors <= 4) {
       more.start(zero);
 #pragma GCC unroll 4
       for (int n = 0; n < 4; ++n) {
-        products(n, n + 1, codes, panel_bytes, x, ldx);
-        more.products(n + 4, n + 5, codes, panel_bytes, x, ldx);
+        products(n, n + 1, codes, panel_bytes, x, ldx, between);
+        more.products(n + 4, n + 5, codes, panel_bytes, x, ldx, between);
       }
       add(more);
     } else {
-      products(0, 8, codes, panel_bytes, x, ldx);
+      products(0, 8, codes, panel_bytes, x, ldx, between);
     }
   }
 };
@@ -92,18 +96,23 @@ inline void group_tile(const LinearArgs& a, const TileAt& at, int64_t panel_byte
   const float* scales = a.scales + at.row * lds;
   const int32_t* asum = a.sums + at.row * lds;
   const uint8_t* record = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes;
-  Ahead<C> ahead(at, panel_bytes);
+  Ahead<C> ahead(at, record, panel_bytes);
   F acc[R][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) acc[r][i] = V::zero();
   for (int64_t g = 0; g < groups; ++g, record += format.bytes(), ++scales, ++asum) {
-    ahead.ask(record, format.bytes());
+    ahead.aim(record);
     const auto part_of = [&](int i) { return record + i / kParts * panel_bytes; };
     GroupSums<Format, R, C> isum;
-    isum.start([&](int r, int i) { return format.start(part_of(i), i % kParts, asum[r * lds]); });
-    for (int64_t i = 0; i < inputs; i += 32, x += 32) isum.chunk(record + i / 32 * Format::kChunk, panel_bytes, x, ldx);
+    isum.start([&](int r, int i) { return format.start(part_of(i), i % kParts, asum + r * lds); });
+    constexpr int64_t kLines = Format::kChunk / 64;  // of a chunk, asked for one by one: all at once would hold up the loads behind them
+    for (int64_t i = 0; i < inputs; i += 32, x += 32)
+      isum.chunk(record + i / 32 * Format::kChunk, panel_bytes, x, ldx, [&](int n) __attribute__((always_inline)) {
+        if (n % (8 / kLines) == 0) ahead.ask(i / 32 * Format::kChunk + n / (8 / kLines) * 64);
+      });
+    for (int64_t at = inputs / 32 * Format::kChunk; at < format.bytes(); at += 64) ahead.ask(at);
     F d[kVectors], m[kVectors];
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
@@ -134,7 +143,7 @@ inline void group_tile(const LinearArgs& a, const TileAt& at, int64_t panel_byte
 template <class Format>
 struct GroupKernel {
   static constexpr int kRows = V::kLanes == 16 || (kVnni && Format::kIsOneChunk) ? 6 : 4, kPanels = V::kLanes == 16 ? 2 : 1,
-                       kSingles = 0;
+                       kSingles = 0, kInputBytes = 1;
 
   const LinearArgs& a;
   int64_t panel_bytes;

@@ -19,7 +19,6 @@ constexpr int64_t kBlockRows = 16 * kTileRows;
 constexpr int64_t kSums = 16 * kBlockRows;                      // of a unit: rows x panels, 16 of each
 constexpr int64_t kChunk = 256, kStreamChunk = 16 << 10;        // inputs; few rows read a panel in one run
 constexpr int64_t kPad = 32;                                    // rows of a chunk fall into different cache sets
-constexpr int64_t kStreamAhead = 16 << 10;                      // bytes
 static_assert(kSums * 64 + kBlockRows * (kChunk + kPad) * 2 <= kScratchBytes, "scratch is per thread");
 static_assert(kSums * 64 + kTileRows * (kStreamChunk + kPad) * 2 <= kScratchBytes, "scratch is per thread");
 

@@ -17,7 +17,7 @@ inline __m512bh pair_of(const uint16_t* x) {
 }
 
 struct Pairs {
-  static constexpr int kRows = 6, kPanels = 4, kSingles = 0;
+  static constexpr int kRows = 6, kPanels = 4, kSingles = 0, kInputBytes = 2;
 
   const LinearArgs& a;
   int64_t panel_bytes;
@@ -27,7 +27,7 @@ struct Pairs {
   void tile(const TileAt& at) const {
     const uint16_t* x = static_cast<const uint16_t*>(a.x) + at.row * a.ldx;
     const uint8_t* weight = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes;
-    Ahead<C> ahead(at, panel_bytes);
+    Ahead<C> ahead(at, weight, panel_bytes);
     F acc[C][R];
     for (auto& of_panel : acc)
       for (F& v : of_panel) v = V::zero();

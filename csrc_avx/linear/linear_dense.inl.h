@@ -73,7 +73,7 @@ struct Chains {
 // A block of rows and a piece of its inputs, staged.
 template <class Dense>
 struct DenseKernel {
-  static constexpr int kRows = kTileRows, kPanels = kTilePanels, kSingles = 0;
+  static constexpr int kRows = kTileRows, kPanels = kTilePanels, kSingles = 0, kInputBytes = 0;
   static constexpr int64_t kRecord = record_bytes(Dense::kKind, 0);
 
   const LinearArgs& a;
@@ -91,8 +91,9 @@ struct DenseKernel {
   void add(const TileAt& at, float* acc) const {
     constexpr bool kBothAtOnce = 2 * R * C * kParts <= (kIsWide ? 24 : 12);
     const float* in = x + (at.row - span.row) * stride;
-    const uint8_t* weight = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes + first * kRecord;
-    Ahead<C> ahead(at, panel_bytes);
+    const uint8_t* weight = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes;
+    Ahead<C> ahead(at, weight, panel_bytes);
+    weight += first * kRecord;
     for (int64_t b = 0; b < count; ++b, in += 32, weight += kRecord) {
       ahead.ask(weight, kRecord);
       Chains<Dense, R, C> even, odd;
@@ -159,8 +160,10 @@ inline void run_dense(const void* raw, const Step& step, const Lane& lane) {
   };
   run_units(a, step, lane, bytes, kBlockRows, kTilePanels, [&](const Span& s) {
     const int64_t most = kSums / 16 / s.rows / kTilePanels * kTilePanels;  // panels
-    for (int64_t p = 0; p < s.panels; p += most)
-      unit(Span{s.row, s.rows, s.panel + p, s.panels - p < most ? s.panels - p : most});
+    for (int64_t p = 0; p < s.panels; p += most) {
+      const bool is_last = s.panels - p <= most;
+      unit(Span{s.row, s.rows, s.panel + p, is_last ? s.panels - p : most, is_last ? s.next : s.panel + p + most});
+    }
   });
 }
 

@@ -27,7 +27,7 @@ struct Q4g32 : Halves32<PackedKind::q4g32, flags> {
 
   static I codes(const uint8_t* chunk, int step) { return nibbles_of(load_bytes(chunk + 64 * (step % 4)), step >= 4); }
   static I step(I sum, I codes, I x) { return mac(sum, codes, x); }
-  static I start(const uint8_t*, int, int32_t asum) { return V::ibroadcast(flags & kZero8 ? -8 * asum : 0); }
+  static I start(const uint8_t*, int, const int32_t* asum) { return flags & kZero8 ? less_times<3>(asum) : V::ibroadcast(0); }
 };
 
 struct Q8g32 : Halves32<PackedKind::q8g32, 0> {
@@ -39,7 +39,7 @@ struct Q8g32 : Halves32<PackedKind::q8g32, 0> {
     return kVnni ? xor_bits(codes, bytes_of(128)) : codes;
   }
   static I step(I sum, I codes, I x) { return kVnni ? mac_wide(sum, codes, x) : mac_signed(sum, codes, x); }
-  static I start(const uint8_t*, int, int32_t asum) { return V::ibroadcast(kVnni ? -128 * asum : 0); }
+  static I start(const uint8_t*, int, const int32_t* asum) { return kVnni ? less_times<7>(asum) : V::ibroadcast(0); }
 };
 
 }  // namespace

@@ -25,11 +25,11 @@ class I4 {
   int64_t bytes() const { return bytes_; }
   static I codes(const uint8_t* chunk, int step) { return nibbles_of(load_bytes(chunk + 64 * (step % 4)), step >= 4); }
   static I step(I sum, I codes, I x) { return mac(sum, codes, x); }
-  I start(const uint8_t* record, int part, int32_t asum) const {
+  I start(const uint8_t* record, int part, const int32_t* asum) const {
     if constexpr (has_zeros)  // |asum| < 2^15: a 16-bit product with a zero point is exact
-      return madd16(widen_u8(record + zeros_at_ + part * V::kLanes), V::ibroadcast(-asum));
+      return madd16(widen_u8(record + zeros_at_ + part * V::kLanes), V::ibroadcast(-*asum));
     else
-      return V::ibroadcast(-8 * asum);
+      return less_times<3>(asum);
   }
   F scale(const uint8_t* record, int part) const { return scale_part(record + scales_at_, flags_, part); }
 

@@ -36,13 +36,16 @@ struct Q4kSums {
     isum->start(zero);
 #pragma GCC unroll 1
     for (int sub = 0; sub < 8; ++sub) {
-      ahead->ask(record + kEighth * sub, kEighth);
+      ahead->aim(record + kEighth * sub);
+      const auto between = [&](int n) __attribute__((always_inline)) {
+        if (n % 2 == 0) ahead->ask(32 * n);
+      };
       Sums sum;
       sum.start(zero);
       if constexpr (kVnni && R * kVectors <= 4)
-        sum.chunk(record + 256 * sub, panel_bytes, x + 32 * sub, ldx);
+        sum.chunk(record + 256 * sub, panel_bytes, x + 32 * sub, ldx, between);
       else
-        sum.products(0, 8, record + 256 * sub, panel_bytes, x + 32 * sub, ldx);
+        sum.products(0, 8, record + 256 * sub, panel_bytes, x + 32 * sub, ldx, between);
 #pragma GCC unroll 16
       for (int i = 0; i < kVectors; ++i) {
         const uint8_t* scales = record + i / kParts * panel_bytes + 2048 + 16 * sub + i % kParts * V::kLanes;
@@ -77,7 +80,7 @@ inline void q4k_tile(const LinearArgs& a, const TileAt& at, int64_t panel_bytes)
   const float* scales = a.scales + at.row * a.lds;
   const int32_t* sums_of_16 = a.sums + 16 * at.row * a.lds;
   const uint8_t* record = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes;
-  Ahead<C> ahead(at, panel_bytes);
+  Ahead<C> ahead(at, record, panel_bytes);
   alignas(64) float acc[R * C * 16] = {};
   for (int64_t b = 0; b < blocks; ++b, record += record_bytes(PackedKind::q4k, 0), x += 256, ++scales, sums_of_16 += 16) {
     alignas(16) int16_t sums[R][8];
@@ -102,7 +105,7 @@ inline void q4k_tile(const LinearArgs& a, const TileAt& at, int64_t panel_bytes)
 }
 
 struct Q4k {
-  static constexpr int kRows = V::kLanes == 16 || kVnni ? 6 : 4, kPanels = V::kLanes == 16 ? 2 : 1, kSingles = 0;
+  static constexpr int kRows = V::kLanes == 16 || kVnni ? 6 : 4, kPanels = V::kLanes == 16 ? 2 : 1, kSingles = 0, kInputBytes = 1;
 
   const LinearArgs& a;
   int64_t panel_bytes;

@@ -36,7 +36,7 @@ inline void w8a8_tile(const LinearArgs& a, const TileAt& at, int64_t panel_bytes
   const int8_t* x = static_cast<const int8_t*>(a.x) + at.row * a.ldx;
   const uint8_t* codes = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes;
   const int64_t steps = round_up(a.k, 64) / 4;
-  Ahead<C> ahead(at, panel_bytes);
+  Ahead<C> ahead(at, codes, panel_bytes);
   I acc[S][R][kVectors];
 #pragma GCC unroll 8
   for (int s = 0; s < S; ++s)
@@ -45,9 +45,10 @@ inline void w8a8_tile(const LinearArgs& a, const TileAt& at, int64_t panel_bytes
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) acc[s][r][v] = V::ibroadcast(0);
   for (int64_t step = 0; step < steps; step += 4, codes += 256) {
-    ahead.ask(codes, 256);
+    ahead.aim(codes);
 #pragma GCC unroll 4
     for (int s = 0; s < 4; ++s) {
+      ahead.ask(64 * s);
       I w[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
@@ -77,7 +78,7 @@ inline void w8a8_tile(const LinearArgs& a, const TileAt& at, int64_t panel_bytes
 }
 
 struct W8a8 {
-  static constexpr int kRows = kTileRows, kPanels = kTilePanels, kSingles = kStreamRows;
+  static constexpr int kRows = kTileRows, kPanels = kTilePanels, kSingles = kStreamRows, kInputBytes = 1;
 
   const LinearArgs& a;
   int64_t panel_bytes;

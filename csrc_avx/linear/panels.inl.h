@@ -22,6 +22,8 @@ constexpr int64_t kRunBytes = 24 << 10;     // shortest run of memory worth clai
 struct Span {
   int64_t row, rows;      // of the tile
   int64_t panel, panels;  // of the group
+  int64_t next = 0;       // panel that this thread is likely to read after these
+  bool is_first = false;  // of this thread: its inputs are not in its caches yet
 };
 
 // Calls body(span) for every (row tile, panel group) of this thread. Groups hold whole tiles of `tile_panels` where rows fill tiles.
@@ -51,7 +53,7 @@ inline void run_tiles(const LinearArgs& a, const Step& step, const Lane& lane, i
 // With few rows a kernel runs at the speed of memory: asks for `bytes` that come `kAhead` later. The hardware's own prefetch
 // stops at each 4 KiB page and costs a fifth of the bandwidth. Addresses beyond the weight are harmless.
 constexpr int64_t kAhead = 8192;
-constexpr int kFewRows = 4;
+constexpr int kFewRows = 3;
 
 template <int64_t bytes>
 inline void prefetch_ahead(const uint8_t* record) {

@@ -1,8 +1,9 @@
 // How tiles of R rows x C panels share out a product: which rows and panels come next, and which weights are asked for ahead.
 //
-// A Kernel is an object with kRows and kPanels, of a full tile, kSingles (rows up to which long panels go one by one), panel_bytes
-// and tile<R, C>(at). No sum depends on how the work is cut.
+// A Kernel is an object with kRows and kPanels, of a full tile, kSingles (rows up to which long panels go one by one), kInputBytes
+// (of an input that tiles read where it lies, else 0), panel_bytes and tile<R, C>(at). No sum depends on how the work is cut.
 #pragma once
+#include "exec/ask.h"
 #include "linear/panels.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
@@ -13,27 +14,51 @@ namespace {
 struct TileAt {
   int64_t row, panel;
   int64_t turn, turns;
+  int64_t end, next;  // panels: where the span ends, and where the next one is likely to begin
 };
+
+constexpr int64_t kStreamAhead = 16 << 10;  // bytes
 
 template <int C>
 class Ahead {
  public:
-  Ahead(const TileAt& at, int64_t panel_bytes)
-      : panel_bytes_(panel_bytes), distance_(C == 1 && at.turns == 1 ? kAhead : C * panel_bytes), turns_(at.turns), left_(at.turn) {}
+  // `record`: the tile's first.
+  Ahead(const TileAt& at, const uint8_t* record, int64_t panel_bytes)
+      : panel_bytes_(panel_bytes), turns_(at.turns), left_(at.turn) {
+    const bool is_stream = C == 1 && at.turns == 1, is_last = at.panel + C >= at.end;
+    distance_ = is_stream ? kStreamAhead : (is_last ? at.next - at.panel : C) * panel_bytes;
+    jump_ = (at.next - at.end) * panel_bytes;
+    jumps_from_ = is_stream ? record + (at.end - at.panel) * panel_bytes - kStreamAhead : reinterpret_cast<const uint8_t*>(UINTPTR_MAX);
+  }
 
-  // For a record of every panel: called once for each. Several panels ahead is too far for L1.
-  __attribute__((always_inline)) void ask(const uint8_t* record, int64_t bytes) {
+  // For a record of every panel: called once for each, before its lines are asked for. Out of turn lines in use are asked for.
+  __attribute__((always_inline)) void aim(const uint8_t* record) {
+    from_ = record;
     if (left_-- != 0) return;
     left_ = turns_ - 1;
+    from_ += distance_ + (record >= jumps_from_ ? jump_ : 0);
+  }
+
+  // The line at `offset` of the record that was aimed at, to L2: L1 has too few misses in flight for memory and the loads of now.
+  __attribute__((always_inline)) void ask(int64_t offset) const {
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c)
-      for (int64_t i = 0; i < bytes; i += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(record + c * panel_bytes_ + distance_ + i), C == 1 ? _MM_HINT_T0 : _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(from_ + c * panel_bytes_ + offset), _MM_HINT_T1);
+  }
+
+  // A whole record at once.
+  __attribute__((always_inline)) void ask(const uint8_t* record, int64_t bytes) {
+    aim(record);
+    if (from_ == record) return;
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < bytes; i += 64) ask(i);
   }
 
  private:
-  const int64_t panel_bytes_, distance_, turns_;
-  int64_t left_;
+  const int64_t panel_bytes_, turns_;
+  int64_t distance_, jump_, left_;
+  const uint8_t* jumps_from_;
+  const uint8_t* from_ = nullptr;
 };
 
 template <int C, class Kernel, int R = Kernel::kRows>
@@ -46,6 +71,12 @@ inline void tile_of_rows(const Kernel& kernel, int64_t rows, const TileAt& at) {
   kernel.template tile<R, C>(at);
 }
 
+template <class Kernel>
+inline void ask_for_rows(const Kernel& kernel, int64_t row, int64_t rows) {
+  for (int64_t r = row; r < row + rows; ++r)
+    ask_for(static_cast<const uint8_t*>(kernel.a.x) + r * kernel.a.ldx * Kernel::kInputBytes, kernel.a.k * Kernel::kInputBytes);
+}
+
 // Panels from `panel` to the end of the span C at a time, while there are as many; returns the first that is left.
 template <int C, class Kernel>
 inline int64_t tiles_of_panels(const Kernel& kernel, const Span& s, int64_t panel) {
@@ -53,7 +84,13 @@ inline int64_t tiles_of_panels(const Kernel& kernel, const Span& s, int64_t pane
   for (; panel + C <= s.panel + s.panels; panel += C)
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t first = s.rows * t / tiles, rows = s.rows * (t + 1) / tiles - first;
-      tile_of_rows<C>(kernel, rows, TileAt{s.row + first, panel, t, tiles});
+      if constexpr (Kernel::kInputBytes > 0) {
+        if (s.is_first && panel == s.panel) {
+          if (t == 0) ask_for_rows(kernel, s.row, rows);
+          if (t + 1 < tiles) ask_for_rows(kernel, s.row + first + rows, s.rows * (t + 2) / tiles - first - rows);
+        }
+      }
+      tile_of_rows<C>(kernel, rows, TileAt{s.row + first, panel, t, tiles, s.panel + s.panels, s.next});
     }
   return panel;
 }
@@ -93,11 +130,14 @@ inline void run_units(const LinearArgs& a, const Step& step, const Lane& lane, i
   const int64_t fair = (panels + group - 1) / group;
   group = round_up((panels + fair - 1) / fair, rows > kFewRows ? wide : 1);
   const int64_t groups = (panels + group - 1) / group;
+  const bool is_descending = !lane.share->is_front() && lane.num_threads > 1;
+  bool is_first = lane.num_threads > 1;
   for (int64_t begin, end; lane.claim(groups * blocks, 1, &begin, &end);)
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t panel = unit / blocks * group, block = unit % blocks;
+    for (int64_t unit = begin; unit < end; ++unit, is_first = false) {
+      const int64_t panel = unit / blocks * group, block = unit % blocks, next = is_descending ? unit - 1 : unit + 1;
       const int64_t first = rows * block / blocks, last = rows * (block + 1) / blocks;
-      body(Span{first, last - first, panel, panel + group < panels ? group : panels - panel});
+      body(Span{first, last - first, panel, panel + group < panels ? group : panels - panel, next / blocks * group,
+                is_first});
     }
 }
 
