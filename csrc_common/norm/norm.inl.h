@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "contract/token.h"
+#include "exec/ask.h"
 #include "vec/native.h"
 
 namespace octavo::OCTAVO_ISA_NS {
@@ -56,6 +57,7 @@ void norm_rows(const void* raw, const Step& step, const Lane& lane, One one) {
   for (int64_t begin, end; lane.claim(units, chunk, &begin, &end);)
     for (int64_t u = begin; u < end; ++u) {
       const int64_t row = u / a.heads, offset = u % a.heads * a.width;
+      if (offset == 0 && u + a.heads < end) ask_for(a.x + (row + 1) * a.ldx, 4 * a.heads * a.width);
       one(a, a.x + row * a.ldx + offset, a.y + row * a.ldy + offset);
     }
 }
