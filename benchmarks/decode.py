@@ -39,6 +39,8 @@ class Engine:
             str(model_file(model)), num_threads=threads, has_prefix_cache=False, max_num_seqs=BATCH, is_offline=True
         )
         self.core: EngineCore = build_core(config)
+        if self.core.keeper is not None:
+            self.core.keeper.settle()
         self._count = 0
 
     def add(self, prompt: list[int], new: int) -> None:

@@ -119,6 +119,8 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         max_batch_tokens=max(512, args.prefill),
     )  # fmt: skip
     core = build_core(config)
+    if core.keeper is not None:
+        core.keeper.settle()
     if not hasattr(core.runner.executable, "profile"):
         raise SystemExit(f"platform {core.info.platform} cannot say where its time goes")
     try:

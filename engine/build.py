@@ -225,13 +225,21 @@ class Keeper:
         self._save = save
         self._settle = settle
         self._lock = threading.Lock()
+        self._is_settled = False
         self._timer = threading.Timer(after_s, self._later)
         self._timer.daemon = True
         self._timer.start()
 
     def _later(self) -> None:
-        self._settle()
+        self.settle()
         self.keep()
+
+    def settle(self) -> None:
+        """Moves weights to where they are read fastest; at once the second time. Measurements begin with it."""
+        with self._lock:
+            if not self._is_settled:
+                self._is_settled = True
+                self._settle()
 
     def keep(self) -> None:
         """Returns when they are written, or cannot be; at once the second time."""

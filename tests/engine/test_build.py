@@ -125,6 +125,8 @@ def test_packed_weights_settle_and_are_kept_in_the_background_or_kept_when_told(
     told = Keeper(lambda: note("saved"), lambda: note("settled"), after_s=3600)
     told.keep()
     assert done[2:] == ["saved"] and told._timer.finished.is_set()
+    told.settle(), told.settle(), in_time.settle()
+    assert done[3:] == ["settled"]
 
 
 def test_who_asks_waits_for_the_copy_that_is_being_written() -> None:
