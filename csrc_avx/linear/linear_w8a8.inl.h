@@ -45,10 +45,10 @@ inline void w8a8_tile(const LinearArgs& a, const TileAt& at, int64_t panel_bytes
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) acc[s][r][v] = V::ibroadcast(0);
   for (int64_t step = 0; step < steps; step += 4, codes += 256) {
-    ahead.aim(codes);
+    const bool is_turn = ahead.aim(codes);
 #pragma GCC unroll 4
     for (int s = 0; s < 4; ++s) {
-      ahead.ask(64 * s);
+      if (is_turn) ahead.ask(64 * s);
       I w[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {

@@ -31,12 +31,14 @@ class Ahead {
     jumps_from_ = is_stream ? record + (at.end - at.panel) * panel_bytes - kStreamAhead : reinterpret_cast<const uint8_t*>(UINTPTR_MAX);
   }
 
-  // For a record of every panel: called once for each, before its lines are asked for. Out of turn lines in use are asked for.
-  __attribute__((always_inline)) void aim(const uint8_t* record) {
+  // For a record of every panel: called once for each, before its lines are asked for. Returns whether it is this tile's turn;
+  // out of turn lines in use are asked for.
+  __attribute__((always_inline)) bool aim(const uint8_t* record) {
     from_ = record;
-    if (left_-- != 0) return;
+    if (left_-- != 0) return false;
     left_ = turns_ - 1;
     from_ += distance_ + (record >= jumps_from_ ? jump_ : 0);
+    return true;
   }
 
   // The line at `offset` of the record that was aimed at, to L2: L1 has too few misses in flight for memory and the loads of now.
@@ -48,8 +50,7 @@ class Ahead {
 
   // A whole record at once.
   __attribute__((always_inline)) void ask(const uint8_t* record, int64_t bytes) {
-    aim(record);
-    if (from_ == record) return;
+    if (!aim(record)) return;
 #pragma GCC unroll 16
     for (int64_t i = 0; i < bytes; i += 64) ask(i);
   }
