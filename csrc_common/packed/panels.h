@@ -13,7 +13,7 @@
 //   q5g32, q6k, q5k, q3k, q2k: codes in bit planes (packed/planes.h)
 //   q4k     per 256 inputs: 8 sub-blocks of 32 inputs as q4g32 codes (2,048 B), sub-scales u8 [8][16], sub-minima u8 [8][16],
 //           d f16[16], dmin f16[16]
-//   w8a8    per 64 inputs: codes [16][16][4] uint8, each plus 128 (1,024 B); behind the last record of a panel: scales f32[16]
+//   w8a8    per 64 inputs: codes [16][16][4] (1,024 B), uint8, each plus 128, on x86, int8 on Arm; behind the last record of a panel: scales f32[16]
 //   i4      per group of 32, 64 or 128 inputs: codes as q4g32's, 256 B per 32 inputs; scales [16] in f32, f16 or bf16; with
 //           kHasZeros zero points u8[16], else the zero point is 8
 //

@@ -8,6 +8,13 @@
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
+// Codes of w8a8: unsigned for the dot products of x86, as they are for those of Arm.
+#if defined(__aarch64__)
+constexpr uint8_t kCodeFlip = 0;
+#else
+constexpr uint8_t kCodeFlip = 128;
+#endif
+
 // The scale of one row and group, as stored; returns whether it is not finite.
 struct Scale {
   uint32_t bits;  // f32, or a 16-bit word
@@ -51,7 +58,7 @@ void pack_w8a8(const void* raw, const Step&, const Lane& lane) {
       for (int l = low; l < zero_to; ++l) {
         alignas(64) uint8_t line[64] = {};
         if (l < high) std::memcpy(line, source + (row + l - low) * a.row_bytes + 64 * r, static_cast<size_t>(count));
-        for (uint8_t& code : line) code ^= 128;
+        for (uint8_t& code : line) code ^= kCodeFlip;
         scatter(record, l, line, 16);
       }
     }

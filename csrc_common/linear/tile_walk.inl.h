@@ -45,7 +45,7 @@ class Ahead {
   __attribute__((always_inline)) void ask(int64_t offset) const {
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c)
-      _mm_prefetch(reinterpret_cast<const char*>(from_ + c * panel_bytes_ + offset), _MM_HINT_T1);
+      __builtin_prefetch(from_ + c * panel_bytes_ + offset, 0, 2);
   }
 
   // A whole record at once.

@@ -57,7 +57,7 @@ constexpr int kFewRows = 3;
 
 template <int64_t bytes>
 inline void prefetch_ahead(const uint8_t* record) {
-  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(record + kAhead + i), _MM_HINT_T0);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(record + kAhead + i, 0, 3);
 }
 
 inline F half_part(const uint8_t* halves, int part) {

@@ -1,0 +1,83 @@
+// linear_q4g32, linear_q8g32, linear_q5g32: weights in groups of 32 inputs with float16 scales, inputs int8 per (row, 32); and
+// linear_i4: 4-bit weights in groups of 32, 64 or 128 with scales (and zero points) kept apart.
+#pragma once
+#include "linear/group_tile.inl.h"
+
+namespace octavo::OCTAVO_ISA_NS {
+namespace {
+
+// Float16 scales, and minima, behind the codes of a group of 32; zero: a zero point that the codes still have.
+template <class Codes_, bool has_min, int zero>
+struct Halves32 {
+  using Codes = Codes_;
+  static constexpr bool kUsesMin = has_min;
+
+  explicit Halves32(int32_t) {}
+  static constexpr int64_t inputs() { return 32; }
+  static constexpr int64_t bytes() { return Codes::kChunk + (has_min ? 64 : 32); }
+  static OCTAVO_INLINE I start(const uint8_t*, int, int32_t asum) { return vdupq_n_s32(zero ? -zero * asum : 0); }
+  static OCTAVO_INLINE void scales(const uint8_t* record, F (&out)[4]) { halves16(record + Codes::kChunk, out); }
+  static OCTAVO_INLINE void mins(const uint8_t* record, F (&out)[4]) { halves16(record + Codes::kChunk + 32, out); }
+};
+
+template <bool has_zeros>
+class I4 {
+ public:
+  using Codes = NibbleCodes;
+  static constexpr bool kUsesMin = false;
+
+  explicit I4(int32_t flags)
+      : flags_(flags),
+        inputs_(group_inputs(flags)),
+        bytes_(record_bytes(PackedKind::i4, flags)),
+        scales_at_(inputs_ * kPanel / 2),
+        zeros_at_(scales_at_ + scale_bytes(flags) * kPanel) {}
+
+  int64_t inputs() const { return inputs_; }
+  int64_t bytes() const { return bytes_; }
+  OCTAVO_INLINE I start(const uint8_t* record, int part, int32_t asum) const {
+    if constexpr (!has_zeros) return vdupq_n_s32(-8 * asum);
+    const uint16x8_t zeros = vmovl_u8(vld1_u8(record + zeros_at_ + part / 2 * 8));
+    const uint16x4_t mine = part % 2 ? vget_high_u16(zeros) : vget_low_u16(zeros);
+    return vmulq_n_s32(vreinterpretq_s32_u32(vmovl_u16(mine)), -asum);
+  }
+  OCTAVO_INLINE void scales(const uint8_t* record, F (&out)[4]) const {
+    const uint8_t* p = record + scales_at_;
+    if (flags_ & kScaleF16) return halves16(p, out);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+      out[i] = flags_ & kScaleBf16 ? V::load_bf16(reinterpret_cast<const uint16_t*>(p) + 4 * i)
+                                   : V::load(reinterpret_cast<const float*>(p) + 4 * i);
+  }
+
+ private:
+  const int32_t flags_;
+  const int64_t inputs_, bytes_, scales_at_, zeros_at_;
+};
+
+}  // namespace
+
+void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const LinearArgs*>(raw);
+  if (a.flags & kHasMin) return run_groups<Halves32<NibbleCodes, true, 0>>(a, step, lane);
+  if (a.flags & kZero8) return run_groups<Halves32<NibbleCodes, false, 8>>(a, step, lane);
+  run_groups<Halves32<NibbleCodes, false, 0>>(a, step, lane);
+}
+
+void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
+  run_groups<Halves32<ByteCodes, false, 0>>(*static_cast<const LinearArgs*>(raw), step, lane);
+}
+
+void linear_q5g32(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const LinearArgs*>(raw);
+  if (a.flags & kHasMin) return run_groups<Halves32<PlaneCodes<4, 1, 0>, true, 0>>(a, step, lane);
+  run_groups<Halves32<PlaneCodes<4, 1, 0>, false, 16>>(a, step, lane);
+}
+
+void linear_i4(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const LinearArgs*>(raw);
+  if (a.flags & kHasZeros) return run_groups<I4<true>>(a, step, lane);
+  run_groups<I4<false>>(a, step, lane);
+}
+
+}  // namespace octavo::OCTAVO_ISA_NS

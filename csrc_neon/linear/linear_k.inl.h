@@ -1,0 +1,158 @@
+// linear_{q6k,q5k,q4k,q3k,q2k}: 256 inputs per float16 scale with integer sub-scales (and minima), inputs int8 per (row, 256).
+//
+// Per 256 inputs: isum = sum of sub_scale * (sum of q_a q), msum = sum of sub_min * (sum of q_a), both exact in int32; then
+// acc = fma(float(isum), s_a * d, acc) and, with minima, acc = fma(float(msum), -(s_a * dmin), acc). Integer sums are in registers,
+// with three rows and more for half a panel; float sums, used once in 256 inputs, in memory.
+#pragma once
+#include "linear/codes.inl.h"
+#include "linear/tile_walk.inl.h"
+
+namespace octavo::OCTAVO_ISA_NS {
+namespace {
+
+// Where the fields of a record are. kGroup: inputs of a sub-scale; kPairs: a scale and its minimum share a byte.
+template <class P>
+struct KLayout {
+  using Codes = PlaneCodes<P::kLow, P::kHigh, P::kZero>;
+  static constexpr int kGroup = P::kGroup;
+  static constexpr bool kMin = P::kMin, kPairs = P::kPairs, kSigned = P::kSigned;
+  static constexpr int64_t kScalesAt = P::kScalesAt, kMinsAt = P::kMinsAt, kHalvesAt = P::kHalvesAt, kBytes = P::kBytes;
+};
+struct Q4kLayout {
+  using Codes = NibbleCodes;
+  static constexpr int kGroup = 32;
+  static constexpr bool kMin = true, kPairs = false, kSigned = false;
+  static constexpr int64_t kScalesAt = 2048, kMinsAt = 2176, kHalvesAt = 2304, kBytes = 2368;
+};
+
+// Four bytes of field `p` as int32.
+template <bool is_signed>
+OCTAVO_INLINE I widen4(const uint8_t* p) {
+  uint32_t word;
+  std::memcpy(&word, p, 4);
+  const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(word));
+  if constexpr (is_signed) return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(bytes))));
+  return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
+}
+
+template <class L>
+OCTAVO_INLINE I sub_scale(const uint8_t* record, int group, int part) {
+  const I both = widen4<L::kSigned>(record + L::kScalesAt + 16 * group + 4 * part);
+  return L::kPairs ? vandq_s32(both, vdupq_n_s32(15)) : both;
+}
+template <class L>
+OCTAVO_INLINE I sub_min(const uint8_t* record, int group, int part) {
+  if constexpr (L::kPairs) return vshrq_n_s32(widen4<false>(record + L::kScalesAt + 16 * group + 4 * part), 4);
+  return widen4<false>(record + L::kMinsAt + 16 * group + 4 * part);
+}
+
+template <class L, int R, int N>
+OCTAVO_INLINE void k_products(Ints<R, N>* isum, const uint8_t* record, int part0, const int8_t* x, int64_t ldx) {
+  using Codes = typename L::Codes;
+  constexpr int kRun = L::kGroup / 4;  // steps of a sub-scale
+  isum->clear();
+#pragma GCC unroll 1
+  for (int chunk = 0; chunk < 8; ++chunk)
+    each<0, 8 / kRun>([&](auto run) __attribute__((always_inline)) {
+      Ints<R, N> sum;
+      sum.clear();
+      add_steps<Codes, run * kRun, (run + 1) * kRun>(&sum, record + chunk * Codes::kChunk, part0, x + 32 * chunk, ldx);
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) {
+        const I scale = sub_scale<L>(record, 8 / kRun * chunk + run, part0 + i);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) isum->v[r][i] = vmlaq_s32(isum->v[r][i], sum.v[r][i], scale);
+      }
+    });
+}
+
+template <class L, int R, int N>
+OCTAVO_INLINE void k_mins(Ints<R, N>* msum, const uint8_t* record, int part0, const int32_t* sums, int64_t lds) {
+  msum->clear();
+#pragma GCC unroll 1
+  for (int group = 0; group < 256 / L::kGroup; ++group)
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) {
+      const I min = sub_min<L>(record, group, part0 + i);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const int32_t* s = sums + 16 * r * lds + L::kGroup / 16 * group;
+        msum->v[r][i] = vmlaq_n_s32(msum->v[r][i], min, L::kGroup == 16 ? s[0] : s[0] + s[1]);
+      }
+    }
+}
+
+template <class L, int R, int N>
+OCTAVO_INLINE void k_block(const LinearArgs& a, const uint8_t* record, int part0, const int8_t* x, const float* scales,
+                           const int32_t* sums, float* acc) {
+  Ints<R, N> isum;
+  k_products<L, R, N>(&isum, record, part0, x, a.ldx);
+  F d[4], low[4];
+  halves16(record + L::kHalvesAt, d);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) {
+      float* sum = acc + 16 * r + 4 * (part0 + i);
+      V::store(sum, V::fma(V::cvt_f32(isum.v[r][i]), V::mul(V::broadcast(scales[r * a.lds]), d[part0 + i]), V::load(sum)));
+    }
+  if constexpr (L::kMin) {
+    Ints<R, N> msum;
+    k_mins<L, R, N>(&msum, record, part0, sums, a.lds);
+    halves16(record + L::kHalvesAt + 32, low);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) {
+        float* sum = acc + 16 * r + 4 * (part0 + i);
+        const F minus = V::neg(V::mul(V::broadcast(scales[r * a.lds]), low[part0 + i]));
+        V::store(sum, V::fma(V::cvt_f32(msum.v[r][i]), minus, V::load(sum)));
+      }
+  }
+}
+
+template <class L>
+struct KKernel {
+  static constexpr int kRows = 4, kPanels = 1, kSingles = 0, kInputBytes = 1;
+
+  const LinearArgs& a;
+  int64_t panel_bytes;
+
+  template <int R, int C>
+  void tile(const TileAt& at) const {
+    static_assert(C == 1, "a panel at a time");
+    const int64_t blocks = round_up(a.k, 256) / 256;
+    const int8_t* x = static_cast<const int8_t*>(a.x) + at.row * a.ldx;
+    const float* scales = a.scales + at.row * a.lds;
+    const int32_t* sums = a.sums + 16 * at.row * a.lds;
+    const uint8_t* record = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes;
+    Ahead<1> ahead(at, record, panel_bytes);
+    alignas(16) float acc[R * 16] = {};
+    for (int64_t b = 0; b < blocks; ++b, record += L::kBytes, x += 256, ++scales, sums += 16) {
+      ahead.ask(record, L::kBytes);
+      if constexpr (R > 2) {
+        k_block<L, R, 2>(a, record, 0, x, scales, sums, acc);
+        k_block<L, R, 2>(a, record, 2, x, scales, sums, acc);
+      } else {
+        k_block<L, R, 4>(a, record, 0, x, scales, sums, acc);
+      }
+    }
+    finish_tile<V, R, 1>(a, at.row, at.panel * kPanel, acc);
+  }
+};
+
+template <class L>
+inline void run_k(const void* raw, const Step& step, const Lane& lane) {
+  const auto& a = *static_cast<const LinearArgs*>(raw);
+  run_kernel<KKernel<L>>(a, step, lane, round_up(a.k, 256) / 256 * L::kBytes);
+}
+
+}  // namespace
+
+void linear_q6k(const void* raw, const Step& step, const Lane& lane) { run_k<KLayout<PlanesQ6k>>(raw, step, lane); }
+void linear_q5k(const void* raw, const Step& step, const Lane& lane) { run_k<KLayout<PlanesQ5k>>(raw, step, lane); }
+void linear_q4k(const void* raw, const Step& step, const Lane& lane) { run_k<Q4kLayout>(raw, step, lane); }
+void linear_q3k(const void* raw, const Step& step, const Lane& lane) { run_k<KLayout<PlanesQ3k>>(raw, step, lane); }
+void linear_q2k(const void* raw, const Step& step, const Lane& lane) { run_k<KLayout<PlanesQ2k>>(raw, step, lane); }
+
+}  // namespace octavo::OCTAVO_ISA_NS
