@@ -108,7 +108,7 @@ def read_limits(root: Path = Path("/"), affinity: set[int] | None = None, pid_cg
     groups = _Groups(root, _text(root / "proc/self/cgroup") if pid_cgroup_text is None else pid_cgroup_text)
     notes: list[str] = []
 
-    meminfo = _meminfo(_text(root / "proc/meminfo"))
+    meminfo = _meminfo(_text(root / "proc/meminfo")) or _memory_by_sysconf(root, notes)
     host = meminfo.get("MemTotal", 0)
     limit, free = _memory(groups, meminfo.get("MemAvailable", meminfo.get("MemFree", host)), notes)
     limit, free = _address_space(root, limit, free, notes)
@@ -322,6 +322,16 @@ def _pairs(text: str) -> dict[str, int]:
     """Lines of "name number"."""
     fields = (line.split() for line in text.splitlines())
     return {f[0]: int(f[1]) for f in fields if len(f) == 2 and f[1].isdigit()}
+
+
+def _memory_by_sysconf(root: Path, notes: list[str]) -> dict[str, int]:
+    """What /proc/meminfo would have said, in a root where /proc is not mounted; nothing of another machine's tree."""
+    if root != Path("/"):
+        return {}
+    page = os.sysconf("SC_PAGE_SIZE")
+    total, free = page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")
+    notes.append("/proc/meminfo cannot be read: free memory leaves out what caches could give back")
+    return {"MemTotal": total, "MemFree": free}
 
 
 def _meminfo(text: str) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 report.json: {
   "commit", "machine": {"processor", "python", "numpy", "compilers"}, "seconds", "notes": [text],
-  "cells": [{"name", "platform", "level", "how": native | emulated | forced | clang, "reason": '' or why not run,
+  "cells": [{"name", "platform", "level", "how": native | emulated | qemu | forced | clang, "reason": '' or why not run,
              "ops": {op: {"passed", "failed", "max_error", "kernels": [name], "first_failure"}}, "seconds",
              "chosen": [kernel] (forced), "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
   "kernel_tests": {compiler: {level: {"passed", "failed", "skipped"}}},

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.matrix import report
+from tests.matrix import arm, report
 from tests.matrix.cases import ROOT, reference_results
 from tests.matrix.worker import FOLDER
 
@@ -122,8 +123,27 @@ def count_by_level(tree: Any) -> dict[str, dict[str, int]]:
 
 
 def native_cells(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    mine = [cell for cell in listed if cell["platform"] not in ("reference", "portable")]
+    mine = [cell for cell in listed if cell["platform"] not in ("reference", "portable") and not runs_by_qemu(cell)]
     return [cell for cell in mine if not cell["reason"] and cell["how"] == "native"]
+
+
+def arm_cells() -> list[dict[str, Any]]:
+    """The Arm cells, where this is not an Arm machine: by qemu, or why not."""
+    if platform.machine() in ("aarch64", "arm64"):
+        return []
+    same = {"platform": "arm", "how": "qemu", "reason": arm.missing()}
+    return [{**same, "name": f"arm-{level}", "level": level} for level in arm.PROCESSORS]
+
+
+def runs_by_qemu(cell: dict[str, Any]) -> bool:
+    return bool(cell["how"] == "qemu" and not cell["reason"])
+
+
+def run_here(cell: dict[str, Any]) -> dict[str, Any] | list[Any]:
+    """What a cell's conformance cases give."""
+    if runs_by_qemu(cell):
+        return arm.run_cell(cell["level"], FOLDER / f"{cell['name']}.json")
+    return worker("cell", cell["name"])
 
 
 def with_result(cell: dict[str, Any], found: Any) -> dict[str, Any]:
@@ -148,11 +168,13 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(listed, dict):
         print(f"the cells cannot be listed: {listed['error']}", file=sys.stderr)
         return 2
-    listed = [cell for cell in listed if args.only in cell["name"]]
+    listed = [cell for cell in [*listed, *arm_cells()] if args.only in cell["name"]]
+    if any(runs_by_qemu(cell) for cell in listed) and (why := arm.make()):
+        listed = [{**cell, "error": why, "ops": {}} if runs_by_qemu(cell) else cell for cell in listed]
     with ThreadPoolExecutor(args.jobs) as pool:
         tests = {name: pool.submit(kernel_tests, module, args.full) for name, module in (("gcc", None), ("clang", clang.module))
                  if name == "gcc" or module}  # fmt: skip
-        runs = {c["name"]: pool.submit(worker, "cell", c["name"]) for c in listed if not c["reason"]}
+        runs = {c["name"]: pool.submit(run_here, c) for c in listed if not c["reason"] and "error" not in c}
         forced = {c["name"]: pool.submit(worker, "forced", c["level"], isa=c["level"]) for c in native_cells(listed)}
         others = {
             c["name"]: pool.submit(worker, "cell", c["name"], module=clang.module)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.platforms import limits
 from octavo.platforms.limits import GIB, parse_cpu_list, read_limits
 
 MIB = 1 << 20
@@ -269,6 +270,15 @@ def test_odd_files_limit_nothing_and_never_raise(tmp_path, junk):
 def test_an_empty_root_gives_an_answer(tmp_path):
     limits = read_limits(tmp_path, {0, 1})
     assert limits.thread_budget == 2 and limits.host_memory == 0 and limits.free_memory == 0
+
+
+def test_memory_is_known_where_proc_is_not_mounted(monkeypatch):
+    known, text = read_limits(), limits._text
+    monkeypatch.setattr(limits, "_text", lambda path: "" if path == Path("/proc/meminfo") else text(path))
+    found = read_limits()
+    assert abs(found.host_memory - known.host_memory) < known.host_memory / 10
+    assert 0 < found.free_memory <= found.usable_memory
+    assert any("/proc/meminfo" in note for note in found.notes)
 
 
 def test_cpu_lists():
