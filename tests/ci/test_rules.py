@@ -228,5 +228,35 @@ def test_newer_instruction_in_a_baseline_object_is_found(tmp_path: Path, name: s
     assert "built for x86-64-v2 alone" in found_by("baseline_instructions", tmp_path)[0]
 
 
+ARM_CODE = {
+    "a dot product": ("sdot v0.4s, v1.16b, v2.16b", "sdot"),
+    "a bfloat16 product": ("bfmlalb v0.4s, v1.8h, v2.8h", "bfmlalb"),
+    "an atomic": ("ldadd x0, x1, [x2]", "ldadd"),
+    "float16 arithmetic": ("fadd v0.8h, v1.8h, v2.8h", "fadd"),
+    "scalable vectors": ("add z0.s, z1.s, z2.s", "add"),
+    "bit fields, integer halves and conversions": (
+        "bfi x0, x1, #3, #4\n add v0.8h, v1.8h, v2.8h\n fcvtl v0.4s, v1.4h",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ARM_CODE)
+def test_newer_instruction_in_an_arm_baseline_object_is_found(tmp_path: Path, what: str) -> None:
+    code, wanted = ARM_CODE[what]
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    if compiler is None or objects.missing_tools(objects.ARM):
+        pytest.skip("no compiler for aarch64: apt install g++-aarch64-linux-gnu")
+    source = tmp_path / "csrc_neon/registry.cpp"
+    target = tmp_path / "build/dev/CMakeFiles/_neon.dir/csrc_neon/registry.cpp.o"
+    plant(tmp_path, {"csrc_neon/registry.cpp": f'void f() {{ asm volatile("{code!r}"); }}\n'.replace("'", "")})
+    plant(tmp_path, {"csrc_neon/kernels.inc": ""})
+    target.parent.mkdir(parents=True)
+    flags = ["-march=armv8.2-a+dotprod+bf16+fp16+sve", "-c", str(source), "-o", str(target)]
+    subprocess.run([compiler, *flags], check=True)
+    assert objects.new_instructions(target, objects.ARM) == ([wanted] if wanted else [])
+    assert len(found_by("baseline_instructions", tmp_path)) == bool(wanted)
+
+
 def test_files_outside_git_do_not_count() -> None:
     assert not any(path.startswith((".venv/", "build/")) for path in Tree(ROOT).paths)
