@@ -16,11 +16,13 @@ from octavo.platforms.platform import Platform
 
 @dataclass(frozen=True)
 class Entry:
-    """A platform by name: `probe` says why it cannot run here ('' = it can), `make` builds it."""
+    """A platform by name: `probe` says why it cannot run here ('' = it can), `make` builds it. `machines`: the only kinds of
+    machine that it is for, by the system's names; on others nobody need be told that it is passed over (empty: on all)."""
 
     name: str
     probe: Callable[[], str]
     make: Callable[[int, tuple[str, ...] | None, str], Platform]
+    machines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,10 @@ def _make_reference(num_threads: int, isa: tuple[str, ...] | None, numerics: str
     return ReferencePlatform()
 
 
+X86_MACHINES, ARM_MACHINES = ("x86_64", "AMD64"), ("aarch64", "arm64")
 PLATFORMS: tuple[Entry, ...] = (
-    Entry("x86", _probe_native("x86_64", "AMD64"), _make_x86),
-    Entry("arm", _probe_native("aarch64", "arm64"), _make_arm),
+    Entry("x86", _probe_native(*X86_MACHINES), _make_x86, X86_MACHINES),
+    Entry("arm", _probe_native(*ARM_MACHINES), _make_arm, ARM_MACHINES),
     Entry("portable", _probe_portable, _make_portable),
     Entry("reference", lambda: "", _make_reference),
 )
@@ -105,6 +108,8 @@ def choose_platform(
     refused: list[tuple[str, str]] = []
     for entry in PLATFORMS:
         if name is not None and entry.name != name:
+            continue
+        if name is None and entry.machines and machine_info.machine() not in entry.machines:
             continue
         reason = entry.probe()
         if not reason:
