@@ -62,8 +62,17 @@ def formats() -> str:
 
 def kernels() -> str:
     """x86 kernels: op by level."""
-    text = (ROOT / "csrc_avx/kernels.inc").read_text()
-    header = (ROOT / "csrc_avx/cpu_features.h").read_text()
+    return _kernels_of("csrc_avx")
+
+
+def arm_kernels() -> str:
+    """Arm kernels: op by level."""
+    return _kernels_of("csrc_neon")
+
+
+def _kernels_of(folder: str) -> str:
+    text = (ROOT / folder / "kernels.inc").read_text()
+    header = (ROOT / folder / "cpu_features.h").read_text()
     levels = re.findall(r'^\s*\{"(\w+)", ', header, re.MULTILINE)
     ops: dict[str, set[str]] = {}
     for op, level in ROW.findall(text):
@@ -83,6 +92,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": models,
     "formats": formats,
     "kernels": kernels,
+    "arm_kernels": arm_kernels,
     "environment": environment,
 }
 
