@@ -19,7 +19,7 @@
 //
 // q8g32 codes take all 256 values. Padded outputs have zero scales.
 //
-// Q4_0 packs as q4g32 without minima and with kZero8: the zero point 8 is taken off in int32. Q4_1 packs as q4g32 with minima,
+// Q4_0 packs as q4g32 without minima and with kZero8: the zero point 8 is taken off in int32 (on Arm beforehand: packed/flips.h). Q4_1 packs as q4g32 with minima,
 // Q5_0 as q5g32, Q5_1 as q5g32 with minima, Q8_0 as q8g32, K-quants as their own layouts.
 #pragma once
 #include <cstdint>

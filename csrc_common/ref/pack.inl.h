@@ -2,6 +2,7 @@
 //
 // Inputs are padded with zeros to a multiple of 32. Work is shared out, and what is not finite noted, as pack_panels.inl.h says.
 #pragma once
+#include "packed/flips.h"
 #include "packed/gguf_blocks.inl.h"
 #include "ref/pack_panels.inl.h"
 
@@ -29,7 +30,11 @@ struct PackQ4g32 {
   static constexpr PackedKind kKind = PackedKind::q4g32;
   static constexpr int32_t kFlags = Gguf::kMin ? kHasMin : kZero8;
   static bool lane(const uint8_t* block, uint8_t* record, int lane) {
-    scatter(record, lane, block + Gguf::kCodesAt, 4);
+    uint8_t codes[16];
+    std::memcpy(codes, block + Gguf::kCodesAt, sizeof codes);
+    if (!Gguf::kMin)
+      for (uint8_t& pair : codes) pair ^= kNibbleFlip;
+    scatter(record, lane, codes, 4);
     put_half(record + 256, lane, half_at(block));
     if (Gguf::kMin) put_half(record + 288, lane, half_at(block + 2));
     return is_bad_f16(half_at(block)) || (Gguf::kMin && is_bad_f16(half_at(block + 2)));

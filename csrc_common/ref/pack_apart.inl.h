@@ -3,17 +3,11 @@
 // Sources are as checkpoints keep them: w8a8 rows of int8, i4 rows of nibbles, the earlier input low, whole words of eight.
 // Inputs beyond k become codes that stand for zero; outputs beyond total_n have scale zero. Work is shared out as in pack_panels.inl.h.
 #pragma once
+#include "packed/flips.h"
 #include "ref/pack_panels.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
-
-// Codes of w8a8: unsigned for the dot products of x86, as they are for those of Arm.
-#if defined(__aarch64__)
-constexpr uint8_t kCodeFlip = 0;
-#else
-constexpr uint8_t kCodeFlip = 128;
-#endif
 
 // The scale of one row and group, as stored; returns whether it is not finite.
 struct Scale {
@@ -58,7 +52,7 @@ void pack_w8a8(const void* raw, const Step&, const Lane& lane) {
       for (int l = low; l < zero_to; ++l) {
         alignas(64) uint8_t line[64] = {};
         if (l < high) std::memcpy(line, source + (row + l - low) * a.row_bytes + 64 * r, static_cast<size_t>(count));
-        for (uint8_t& code : line) code ^= kCodeFlip;
+        for (uint8_t& code : line) code ^= kByteFlip;
         scatter(record, l, line, 16);
       }
     }
@@ -93,6 +87,8 @@ void pack_i4(const void* raw, const Step&, const Lane& lane) {
             std::memcpy(line, static_cast<const uint8_t*>(a.source) + from * a.row_bytes + first / 2,
                         static_cast<size_t>(left < 16 ? left : 16));
           pair_halves(line, paired);
+          if (!(a.flags & kHasZeros))
+            for (uint8_t& pair : paired) pair ^= kNibbleFlip;
           scatter(record + 8 * i, l, paired, 4);
         }
         uint32_t bits = 0;

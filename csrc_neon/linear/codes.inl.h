@@ -40,6 +40,38 @@ struct PlaneCodes {
 
 using NibbleCodes = PlaneCodes<4, 0, 0>;
 
+// Nibbles in two's complement (packed/flips.h): with SDOT 16 times the code, which an exact conversion takes off again; else the code,
+// of which an int16 holds more products.
+struct SignedNibbles {
+  static constexpr int kChunk = 256;
+#if defined(__ARM_FEATURE_DOTPROD)
+  static constexpr int kSteps = 8, kShift = 4;
+#else
+  static constexpr int kSteps = 8, kShift = 0;
+#endif
+  template <int step>
+  static OCTAVO_INLINE Bytes code(const uint8_t* chunk, int part) {
+    const Bytes pair = load_bytes(chunk + 64 * (step % 4) + 16 * part);
+    const Bytes high = step < 4 ? vshlq_n_s8(pair, 4) : vandq_s8(pair, vdupq_n_s8(static_cast<int8_t>(0xF0)));
+    return kShift ? high : vshrq_n_s8(step < 4 ? high : pair, 4);
+  }
+};
+
+// float(isum), exact.
+template <class Codes>
+struct Shift {
+  static constexpr int kBits = 0;
+};
+template <>
+struct Shift<SignedNibbles> {
+  static constexpr int kBits = SignedNibbles::kShift;
+};
+template <class Codes>
+OCTAVO_INLINE F to_float(I isum) {
+  if constexpr (Shift<Codes>::kBits > 0) return vcvtq_n_f32_s32(isum, Shift<Codes>::kBits);
+  return V::cvt_f32(isum);
+}
+
 // isum[r][i] += products of a chunk's inputs with `x`; parts part0 .. part0 + N - 1, steps first .. last - 1.
 template <class Codes, int first, int last, int R, int N>
 OCTAVO_INLINE void add_steps(Ints<R, N>* isum, const uint8_t* chunk, int part0, const int8_t* x, int64_t ldx) {

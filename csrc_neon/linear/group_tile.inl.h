@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kTileRows = 4;
 
-template <class Format, int R, int N>
-inline void group_half(const LinearArgs& a, const Format& format, const TileAt& at, int64_t panel_bytes, int part0, float* sums) {
+template <class Format, int R, int N, int part0>
+inline void group_half(const LinearArgs& a, const Format& format, const TileAt& at, int64_t panel_bytes, float* sums) {
   using Codes = typename Format::Codes;
   const int64_t inputs = format.inputs(), groups = round_up(a.k, inputs) / inputs, ldx = a.ldx, lds = a.lds;
   const int8_t* x = static_cast<const int8_t*>(a.x) + at.row * ldx;
@@ -45,7 +45,7 @@ inline void group_half(const LinearArgs& a, const Format& format, const TileAt& 
     for (int r = 0; r < R; ++r) {
       const F s = V::broadcast(scales[r * lds]);
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) acc[r][i] = V::fma(V::cvt_f32(isum.v[r][i]), V::mul(s, d[part0 + i]), acc[r][i]);
+      for (int i = 0; i < N; ++i) acc[r][i] = V::fma(to_float<Codes>(isum.v[r][i]), V::mul(s, d[part0 + i]), acc[r][i]);
       if constexpr (Format::kUsesMin) {
         const F sum = V::cvt_f32(V::ibroadcast(asum[r * lds]));
 #pragma GCC unroll 8
@@ -72,10 +72,10 @@ struct GroupKernel {
     const Format format(a.flags);
     alignas(16) float sums[R * 16];
     if constexpr (R > 2) {
-      group_half<Format, R, 2>(a, format, at, panel_bytes, 0, sums);
-      group_half<Format, R, 2>(a, format, at, panel_bytes, 2, sums);
+      group_half<Format, R, 2, 0>(a, format, at, panel_bytes, sums);
+      group_half<Format, R, 2, 2>(a, format, at, panel_bytes, sums);
     } else {
-      group_half<Format, R, 4>(a, format, at, panel_bytes, 0, sums);
+      group_half<Format, R, 4, 0>(a, format, at, panel_bytes, sums);
     }
     finish_tile<V, R, 1>(a, at.row, at.panel * kPanel, sums);
   }

@@ -23,7 +23,7 @@ struct Halves32 {
 template <bool has_zeros>
 class I4 {
  public:
-  using Codes = NibbleCodes;
+  using Codes = std::conditional_t<has_zeros, NibbleCodes, SignedNibbles>;
   static constexpr bool kUsesMin = false;
 
   explicit I4(int32_t flags)
@@ -36,7 +36,7 @@ class I4 {
   int64_t inputs() const { return inputs_; }
   int64_t bytes() const { return bytes_; }
   OCTAVO_INLINE I start(const uint8_t* record, int part, int32_t asum) const {
-    if constexpr (!has_zeros) return vdupq_n_s32(-8 * asum);
+    if constexpr (!has_zeros) return vdupq_n_s32(0);
     const uint16x8_t zeros = vmovl_u8(vld1_u8(record + zeros_at_ + part / 2 * 8));
     const uint16x4_t mine = part % 2 ? vget_high_u16(zeros) : vget_low_u16(zeros);
     return vmulq_n_s32(vreinterpretq_s32_u32(vmovl_u16(mine)), -asum);
@@ -60,7 +60,7 @@ class I4 {
 void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
   if (a.flags & kHasMin) return run_groups<Halves32<NibbleCodes, true, 0>>(a, step, lane);
-  if (a.flags & kZero8) return run_groups<Halves32<NibbleCodes, false, 8>>(a, step, lane);
+  if (a.flags & kZero8) return run_groups<Halves32<SignedNibbles, false, 0>>(a, step, lane);
   run_groups<Halves32<NibbleCodes, false, 0>>(a, step, lane);
 }
 

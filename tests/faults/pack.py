@@ -98,5 +98,5 @@ FAULTS = [
         APART_PANELS,
         "pack_i4__avx2",
     ),
-    Fault("pack_apart_codes_as_stored", APART, "code ^= kCodeFlip", "code ^= 0", APART_PANELS, "pack_w8a8__avx2"),
+    Fault("pack_apart_codes_as_stored", APART, "code ^= kByteFlip", "code ^= 0", APART_PANELS, "pack_w8a8__avx2"),
 ]
