@@ -1,6 +1,5 @@
 // Pairs (attention/pairs.inl.h) for the vectors of x86.
 #pragma once
-#include "attention/pairs.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {

@@ -1,6 +1,5 @@
 // Pairs (attention/pairs.inl.h) for the vectors of NEON. Where a load can take pairs apart (LD2, UZP), lanes stay in order.
 #pragma once
-#include "attention/pairs.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
