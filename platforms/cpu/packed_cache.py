@@ -19,6 +19,7 @@ import contextlib
 import logging
 import mmap
 import os
+import platform
 import struct
 import time
 from collections.abc import Callable
@@ -71,7 +72,10 @@ class PackedCache:
     @property
     def path(self) -> Path:
         """Where this model's packed copy lives."""
-        key = blake3.blake3(self.identity + LAYOUT_VERSION.to_bytes(4, "little")).hexdigest(16)
+        layout = (
+            LAYOUT_VERSION.to_bytes(4, "little") + platform.machine().encode()
+        )  # chip families keep codes in their own way
+        key = blake3.blake3(self.identity + layout).hexdigest(16)
         return self.folder / f"{self._stem}-{key}.packed"
 
     @property

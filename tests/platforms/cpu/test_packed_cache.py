@@ -176,3 +176,11 @@ def test_a_model_served_from_packed_weights_gives_the_same_bits(
     second = bits.run(bits.make_core(model, **options), prompts)
     assert path.stat().st_mtime_ns == stamp, "the copy was written again: it was not used"
     assert plain.of(list(prompts)) == first.of(list(prompts)) == second.of(list(prompts))
+
+
+def test_machines_of_another_kind_keep_their_own_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = set()
+    for machine in ("x86_64", "aarch64"):
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        paths.add(PackedCache(tmp_path, b"model", b"one").path)
+    assert len(paths) == 2
