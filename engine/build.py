@@ -82,7 +82,7 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     environment = read_environment()
     change = weight_change(config, environment)
     limits = read_limits()
-    num_threads = config.num_threads or environment.threads or limits.thread_budget
+    num_threads = config.num_threads or environment.threads or limits.num_compute_threads
     numerics = config.numerics or environment.numerics
     chosen = choose_platform(
         config.platform or environment.platform, num_threads, config.isa or environment.isa, numerics

@@ -80,17 +80,17 @@ def _chip(limits: Limits, root: Path) -> dict[str, Any]:
         "vendor": fields.get("vendor_id") or fields.get("CPU implementer") or "",
         "model": fields.get("model name") or fields.get("CPU part") or machine_info.processor(),
         "family": "/".join(fields[key] for key in ("cpu family", "model", "stepping") if key in fields),
-        "cores": limits.num_physical_cores,
+        "cores": limits.topology.num_cores,
         "cpus": limits.num_online_cpus,
-        "l1d_bytes": limits.l1d_bytes,
-        "l2_bytes": limits.l2_bytes,
-        "l3_bytes": limits.l3_bytes,
+        "l1d_bytes": limits.topology.l1d_bytes,
+        "l2_bytes": limits.topology.l2_bytes,
+        "l3_bytes": limits.topology.l3_bytes,
         "features": [flag for flag in FLAGS if flag in has],
     }
 
 
 def _platform(environment: Environment, limits: Limits, *, is_testing_all: bool) -> dict[str, Any]:
-    num_threads = environment.threads or limits.thread_budget
+    num_threads = environment.threads or limits.num_compute_threads
     try:
         chosen = choose_platform(environment.platform, num_threads, environment.isa, environment.numerics)
     except OctavoError as error:
@@ -125,12 +125,16 @@ def kernel_rows(variants: Sequence[Variant]) -> list[dict[str, Any]]:
 
 def _limits(limits: Limits) -> dict[str, Any]:
     fields = asdict(limits)
-    for name in ("l1d_bytes", "l2_bytes", "l3_bytes"):
-        del fields[name]  # shown with the chip
-    for node in fields["nodes"]:
-        node["cpus"] = _ranges(node["cpus"])
-    fields["allowed_cpus"] = _ranges(fields["allowed_cpus"])
-    return fields | {"thread_budget": limits.thread_budget, "notes": list(limits.notes), "nodes": list(fields["nodes"])}
+    del fields["topology"]  # cores and caches are shown with the chip
+    topology = limits.topology
+    return fields | {
+        "allowed_cpus": _ranges(limits.allowed_cpus),
+        "fast_cpus": _ranges(topology.fast_cpus),
+        "nodes": [asdict(node) | {"cpus": _ranges(node.cpus)} for node in topology.nodes],
+        "thread_budget": limits.thread_budget,
+        "compute_threads": limits.num_compute_threads,
+        "notes": list(limits.notes),
+    }
 
 
 def _cache(folder: Path, *, is_read: bool) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""What this process may really use: memory, CPU time, cores, NUMA nodes, caches. The only place that reads such limits.
+"""What this process may really use: memory, CPU time, and cores with their nodes and caches (`octavo.platforms.topology`).
+The only place that reads such limits.
 
 A pure function of a file tree: `read_limits(root)` reads `root/proc` and `root/sys` and nothing else, so that every
 container shape is a test. Sizes in bytes, CPU quota in cores, times in seconds. Sources: kernel documentation
 admin-guide/cgroup-v2 (memory.max, memory.high, cpu.max, cpuset.cpus.effective, cpu.stat), cgroup-v1/memory and
-scheduler/sched-bwc, ABI/stable/sysfs-devices-node, ABI/testing/sysfs-devices-system-cpu.
+scheduler/sched-bwc.
 
 Rules:
   1. the smallest limit on the way from the process's group to the top counts, in both cgroup versions and in mixes
@@ -21,19 +22,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from octavo.platforms.kernel_files import cpu_list, meminfo, number, pairs, read_text
+from octavo.platforms.topology import Topology, read_topology
+
 GIB = 1 << 30
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 CGROUP_MOUNT = "sys/fs/cgroup"
 V1_MOUNTS = {"memory": ("memory",), "cpu": ("cpu", "cpu,cpuacct"), "cpuset": ("cpuset",)}
-
-
-@dataclass(frozen=True)
-class Node:
-    """One NUMA node, with only the CPUs this process may run on."""
-
-    index: int
-    cpus: tuple[int, ...]
-    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -47,11 +42,7 @@ class Limits:
     cpu_quota: float | None  # cores' worth of time
     allowed_cpus: tuple[int, ...]  # after affinity and cpuset
     num_online_cpus: int
-    num_physical_cores: int  # among the allowed CPUs
-    nodes: tuple[Node, ...]
-    l1d_bytes: int
-    l2_bytes: int
-    l3_bytes: int
+    topology: Topology  # of the allowed CPUs
     thp: str  # transparent huge pages: always, madvise, never or "" (unknown)
     num_throttled: int  # periods in which the group ran out of its quota, since the group began
     throttled_s: float
@@ -75,12 +66,8 @@ class Limits:
 
     @property
     def num_compute_threads(self) -> int:
-        """`thread_budget`, but one thread per physical core: two on one core share its vector units."""
-        return max(1, min(self.thread_budget, self.num_physical_cores))
-
-    @property
-    def num_nodes(self) -> int:
-        return len(self.nodes)
+        """`thread_budget`, but none for slow cores beside fast ones, which every op would wait for."""
+        return min(self.thread_budget, len(self.topology.fast_cpus))
 
     def kv_budget(self, weights_bytes: int, headroom_bytes: int) -> int:
         """Bytes left for KV when the weights are still to be loaded; weights + KV + head-room stay within the limit."""
@@ -93,9 +80,8 @@ class Limits:
             memory += f" (cgroup limit; host {_gib(self.host_memory)})"
         quota = "no quota" if self.cpu_quota is None else f"quota {self.cpu_quota:g}"
         return (
-            f"{memory}; {self.thread_budget} threads ({quota}, {len(self.allowed_cpus)} of {self.num_online_cpus} CPUs "
-            f"on {self.num_physical_cores} cores); {self.num_nodes} NUMA node{'s' if self.num_nodes > 1 else ''}; "
-            f"L2 {self.l2_bytes >> 10} KiB, L3 {self.l3_bytes >> 20} MiB; huge pages {self.thp or 'unknown'}"
+            f"{memory}; {self.num_compute_threads} threads ({quota}, {len(self.allowed_cpus)} of {self.num_online_cpus} CPUs "
+            f"on {self.topology.summary()}; huge pages {self.thp or 'unknown'}"
             + (f"; throttled {self.num_throttled} times" if self.num_throttled else "")
         )
 
@@ -105,18 +91,17 @@ def read_limits(root: Path = Path("/"), affinity: set[int] | None = None, pid_cg
     `pid_cgroup_text`: content of /proc/self/cgroup (read when None)."""
     if affinity is None and root == Path("/") and hasattr(os, "sched_getaffinity"):
         affinity = set(os.sched_getaffinity(0))
-    groups = _Groups(root, _text(root / "proc/self/cgroup") if pid_cgroup_text is None else pid_cgroup_text)
+    groups = _Groups(root, read_text(root / "proc/self/cgroup") if pid_cgroup_text is None else pid_cgroup_text)
     notes: list[str] = []
 
-    meminfo = _meminfo(_text(root / "proc/meminfo")) or _memory_by_sysconf(root, notes)
-    host = meminfo.get("MemTotal", 0)
-    limit, free = _memory(groups, meminfo.get("MemAvailable", meminfo.get("MemFree", host)), notes)
+    memory = meminfo(read_text(root / "proc/meminfo")) or _memory_by_sysconf(root, notes)
+    host = memory.get("MemTotal", 0)
+    limit, free = _memory(groups, memory.get("MemAvailable", memory.get("MemFree", host)), notes)
     limit, free = _address_space(root, limit, free, notes)
     usable = host if limit is None else min(host or limit, limit)
 
     online, allowed = _cpus(root, affinity, groups)
     num_throttled, throttled_s = _throttling(groups)
-    caches = _caches(root, allowed[0])
     return Limits(
         host_memory=host,
         memory_limit=limit if limit is not None and (limit < host or not host) else None,
@@ -125,12 +110,8 @@ def read_limits(root: Path = Path("/"), affinity: set[int] | None = None, pid_cg
         cpu_quota=_quota(groups, notes),
         allowed_cpus=allowed,
         num_online_cpus=len(online),
-        num_physical_cores=_num_cores(root, allowed),
-        nodes=_nodes(root, allowed, host),
-        l1d_bytes=caches.get((1, "Data"), 0),
-        l2_bytes=caches.get((2, "Unified"), 0),
-        l3_bytes=caches.get((3, "Unified"), 0),
-        thp=_bracketed(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        topology=read_topology(root, allowed, host),
+        thp=_bracketed(read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
         num_throttled=num_throttled,
         throttled_s=throttled_s,
         notes=tuple(notes),
@@ -184,8 +165,8 @@ def _memory(groups: _Groups, available: int, notes: list[str]) -> tuple[int | No
         (g, ("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file") for g in groups.v1("memory")
     ]
     for group, limit_files, usage_file, cache_key in levels:
-        found = [(value, name) for name in limit_files if (value := _number(_text(group / name))) is not None]
-        stat = _pairs(_text(group / "memory.stat"))
+        found = [(value, name) for name in limit_files if (value := number(read_text(group / name))) is not None]
+        stat = pairs(read_text(group / "memory.stat"))
         if "hierarchical_memory_limit" in stat:
             found.append((stat["hierarchical_memory_limit"], "memory.stat"))
         if not found:
@@ -195,7 +176,7 @@ def _memory(groups: _Groups, available: int, notes: list[str]) -> tuple[int | No
             limit = value
             if value < 1 << 60:
                 notes.append(f"memory limit {_gib(value)} from {group / name}")
-        used = _number(_text(group / usage_file)) or 0
+        used = number(read_text(group / usage_file)) or 0
         cached = stat.get(cache_key, stat.get("inactive_file", 0))
         free = min(free, value - max(0, used - cached))
     return limit, free
@@ -203,12 +184,12 @@ def _memory(groups: _Groups, available: int, notes: list[str]) -> tuple[int | No
 
 def _address_space(root: Path, limit: int | None, free: int, notes: list[str]) -> tuple[int | None, int]:
     """The limit of one process (`ulimit -v`) counts every mapping, touched or not: what is mapped now is taken off."""
-    for line in _text(root / "proc/self/limits").splitlines():
+    for line in read_text(root / "proc/self/limits").splitlines():
         if line.startswith("Max address space"):
-            value = _number(line.split()[3])
+            value = number(line.split()[3])
             if value is not None:
                 notes.append(f"address space {_gib(value)} from proc/self/limits")
-                mapped = (_number(_text(root / "proc/self/statm").partition(" ")[0]) or 0) * PAGE_BYTES
+                mapped = (number(read_text(root / "proc/self/statm").partition(" ")[0]) or 0) * PAGE_BYTES
                 return min(value, limit or value), min(free, value - mapped)
     return limit, free
 
@@ -217,13 +198,13 @@ def _quota(groups: _Groups, notes: list[str]) -> float | None:
     """Smallest CPU quota over all levels, in cores."""
     quotas: list[tuple[float, str]] = []
     for group in groups.v2():
-        quota, _, period = _text(group / "cpu.max").strip().partition(" ")
+        quota, _, period = read_text(group / "cpu.max").strip().partition(" ")
         if quota.isdigit():
-            quotas.append((int(quota) / (_number(period) or 100_000), str(group / "cpu.max")))
+            quotas.append((int(quota) / (number(period) or 100_000), str(group / "cpu.max")))
     for group in groups.v1("cpu"):
-        value = _number(_text(group / "cpu.cfs_quota_us"))
+        value = number(read_text(group / "cpu.cfs_quota_us"))
         if value is not None and value > 0:
-            period_us = _number(_text(group / "cpu.cfs_period_us")) or 100_000
+            period_us = number(read_text(group / "cpu.cfs_period_us")) or 100_000
             quotas.append((value / period_us, str(group / "cpu.cfs_quota_us")))
     if not quotas:
         return None
@@ -234,14 +215,16 @@ def _quota(groups: _Groups, notes: list[str]) -> float | None:
 
 def _cpus(root: Path, affinity: set[int] | None, groups: _Groups) -> tuple[list[int], tuple[int, ...]]:
     """Online CPUs, and those of them that affinity and every cpuset level allow; never none."""
-    online = parse_cpu_list(_text(root / "sys/devices/system/cpu/online"))
+    online = cpu_list(read_text(root / "sys/devices/system/cpu/online"))
     if not online:
-        online = [i for i, line in enumerate(_text(root / "proc/cpuinfo").split("\n")) if line.startswith("processor")]
+        online = [
+            i for i, line in enumerate(read_text(root / "proc/cpuinfo").split("\n")) if line.startswith("processor")
+        ]
         online = list(range(len(online))) or sorted(affinity or range(os.cpu_count() or 1))
     allowed = set(online)
-    sets = [_text(g / "cpuset.cpus.effective") for g in groups.v2()]
-    sets += [_text(g / "cpuset.effective_cpus") or _text(g / "cpuset.cpus") for g in groups.v1("cpuset")]
-    for cpus in (affinity or set(), *(set(parse_cpu_list(text)) for text in sets)):
+    sets = [read_text(g / "cpuset.cpus.effective") for g in groups.v2()]
+    sets += [read_text(g / "cpuset.effective_cpus") or read_text(g / "cpuset.cpus") for g in groups.v1("cpuset")]
+    for cpus in (affinity or set(), *(set(cpu_list(text)) for text in sets)):
         # A set that names no online CPU is stale or foreign (a host path seen from a container).
         if cpus & allowed:
             allowed &= cpus
@@ -251,77 +234,10 @@ def _cpus(root: Path, affinity: set[int] | None, groups: _Groups) -> tuple[list[
 def _throttling(groups: _Groups) -> tuple[int, float]:
     """Throttled periods and seconds of the innermost group that counts them."""
     for group in (*groups.v2(), *groups.v1("cpu")):
-        stat = _pairs(_text(group / "cpu.stat"))
+        stat = pairs(read_text(group / "cpu.stat"))
         if "nr_throttled" in stat:
             return stat["nr_throttled"], stat.get("throttled_usec", 0) / 1e6 + stat.get("throttled_time", 0) / 1e9
     return 0, 0.0
-
-
-def _num_cores(root: Path, cpus: tuple[int, ...]) -> int:
-    seen: set[int] = set()
-    count = 0
-    for cpu in cpus:
-        if cpu not in seen:
-            topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-            text = _text(topology / "core_cpus_list") or _text(topology / "thread_siblings_list")
-            seen |= {cpu, *parse_cpu_list(text)}
-            count += 1
-    return count
-
-
-def _nodes(root: Path, allowed: tuple[int, ...], host_memory: int) -> tuple[Node, ...]:
-    """NUMA nodes with at least one allowed CPU; one node of everything where the kernel shows none."""
-    folder = root / "sys/devices/system/node"
-    nodes = []
-    for index in parse_cpu_list(_text(folder / "online")):
-        cpus = tuple(sorted(set(allowed) & set(parse_cpu_list(_text(folder / f"node{index}/cpulist")))))
-        if cpus:
-            text = _text(folder / f"node{index}/meminfo").replace(f"Node {index} ", "")
-            nodes.append(Node(index, cpus, _meminfo(text).get("MemTotal", 0)))
-    return tuple(nodes) or (Node(0, allowed, host_memory),)
-
-
-def _caches(root: Path, cpu: int) -> dict[tuple[int, str], int]:
-    """{(level, type): bytes} of one CPU; an instruction cache is not reported."""
-    found = {}
-    for index in range(8):
-        folder = root / f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
-        level, kind = _number(_text(folder / "level")), _text(folder / "type").strip()
-        if level is None:
-            break
-        size = _text(folder / "size").strip()
-        scale = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 1)
-        found[level, kind] = (_number(size.rstrip("KM")) or 0) * scale
-    return found
-
-
-def parse_cpu_list(text: str) -> list[int]:
-    """ "0-3,8" -> [0, 1, 2, 3, 8]; odd parts are left out."""
-    cpus: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            cpus += range(int(first), min(int(last or first), int(first) + 8191) + 1)
-    return cpus
-
-
-def _text(path: Path) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def _number(text: str) -> int | None:
-    text = text.strip()
-    return int(text) if text.removeprefix("-").isdigit() else None
-
-
-def _pairs(text: str) -> dict[str, int]:
-    """Lines of "name number"."""
-    fields = (line.split() for line in text.splitlines())
-    return {f[0]: int(f[1]) for f in fields if len(f) == 2 and f[1].isdigit()}
 
 
 def _memory_by_sysconf(root: Path, notes: list[str]) -> dict[str, int]:
@@ -332,12 +248,6 @@ def _memory_by_sysconf(root: Path, notes: list[str]) -> dict[str, int]:
     total, free = page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")
     notes.append("/proc/meminfo cannot be read: free memory leaves out what caches could give back")
     return {"MemTotal": total, "MemFree": free}
-
-
-def _meminfo(text: str) -> dict[str, int]:
-    """{name: bytes} of lines "Name:   123 kB"."""
-    fields = (line.replace(":", " ").split() for line in text.splitlines())
-    return {f[0]: int(f[1]) << 10 for f in fields if len(f) >= 2 and f[1].isdigit()}
 
 
 def _bracketed(text: str) -> str:

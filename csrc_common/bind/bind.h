@@ -170,6 +170,7 @@ void fill_module(py::module_& m, const char* platform) {
 
   py::class_<PyTeam>(m, "Team", "Persistent threads; the caller is the first.")
       .def(py::init<int, int>(), py::arg("num_threads"), py::arg("spin"))
+      .def("place", [](PyTeam& t, const std::vector<std::vector<int>>& cpus) { return t.team().place(cpus); })
       .def_property_readonly("num_threads", [](PyTeam& t) { return t.team().num_threads(); });
 
   py::class_<PyStep>(m, "Step", "One step's arrays; see csrc_common/exec/step.h.")

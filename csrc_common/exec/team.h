@@ -19,6 +19,7 @@
 
 #include "exec/door.h"
 #include "exec/kernel.h"
+#include "exec/place.h"
 #include "exec/wait.h"
 
 namespace octavo {
@@ -51,6 +52,19 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   int num_threads() const { return num_threads_; }
+
+  // Lets thread t run on cpus[t] only. Thread 0 is the caller and stays where it is: its thread is not the team's to bind.
+  // Returns 0 or the first errno; threads that the system refuses to bind go on as before.
+  int place(const std::vector<std::vector<int>>& cpus) {
+    if (cpus.size() != static_cast<size_t>(num_threads_))
+      throw std::invalid_argument("team: " + std::to_string(cpus.size()) + " places for " + std::to_string(num_threads_) + " threads");
+    int refused = 0;
+    for (int t = 1; t < num_threads_; ++t) {
+      const int found = bind_thread(threads_[t - 1], cpus[t]);
+      refused = refused != 0 ? refused : found;
+    }
+    return refused;
+  }
 
   // Calls op(i, lane) for i = 0 .. num_ops - 1, each by any number of threads; op i + 1 starts when all chunks of op i are
   // done. Returns when all are done and no thread is inside any more. Not reentrant: callers hold a lock of their own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
@@ -47,10 +48,12 @@ class CpuPlatform:
             if reason:
                 log.warning("level %s, asked for by --isa or OCTAVO_ISA, is not used: %s", level, reason)
         self.selftest = SelfTest(self.native)
-        most = read_limits().most_threads
+        limits = read_limits()
+        most = limits.most_threads
         if num_threads > most:
             log.warning("%d threads asked for, %d can run at a time here: %d are started", num_threads, most, most)
         self.num_threads = min(num_threads, most)
+        self._places = limits.topology.places(self.num_threads)
         # The model itself is kept: an id alone could come to mean another one.
         self._last: tuple[Model, KVSpec, Capacity, tuple[Recorded, RopeTables]] | None = None
 
@@ -61,7 +64,11 @@ class CpuPlatform:
 
     @cached_property
     def team(self) -> Any:
-        return self.native.module.Team(self.num_threads, SPIN_PAUSES)
+        team = self.native.module.Team(self.num_threads, SPIN_PAUSES)
+        if self._places and (refused := team.place(self._places)):
+            reason = os.strerror(refused)
+            log.warning("threads are not bound to their NUMA node or to fast cores: the system says %s", reason)
+        return team
 
     def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> PackedWeights:
         packed = None

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from octavo.platforms import limits
-from octavo.platforms.limits import GIB, parse_cpu_list, read_limits
+from octavo.platforms.kernel_files import cpu_list
+from octavo.platforms.limits import GIB, read_limits
 
 MIB = 1 << 20
 
@@ -207,8 +208,8 @@ def test_two_hardware_threads_are_one_core(tmp_path):
     for cpu in range(8):
         tree(root, {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": f"{cpu % 4},{cpu % 4 + 4}"})
     limits = read_limits(root)
-    assert (limits.thread_budget, limits.num_physical_cores, limits.num_compute_threads) == (8, 4, 4)
-    assert read_limits(root, {1, 5, 6}).num_physical_cores == 2
+    assert (limits.thread_budget, limits.topology.num_cores) == (8, 4)
+    assert read_limits(root, {1, 5, 6}).topology.num_cores == 2
 
 
 def test_numa_nodes_show_only_allowed_cpus(tmp_path):
@@ -223,14 +224,17 @@ def test_numa_nodes_show_only_allowed_cpus(tmp_path):
             },
         )
     limits = read_limits(root, {2, 3, 4})
-    assert [(n.index, n.cpus, n.memory_bytes) for n in limits.nodes] == [(0, (2, 3), 32 * GIB), (1, (4,), 32 * GIB)]
-    assert read_limits(root, {6}).num_nodes == 1
+    assert [(n.index, n.cpus, n.memory_bytes) for n in limits.topology.nodes] == [
+        (0, (2, 3), 32 * GIB),
+        (1, (4,), 32 * GIB),
+    ]
+    assert len(read_limits(root, {6}).topology.nodes) == 1
 
 
 def test_no_numa_directory_is_one_node(tmp_path):
     root = v2(host(tmp_path), "/app", memory__max=2 * GIB)
     limits = read_limits(root)
-    assert limits.num_nodes == 1 and limits.nodes[0].cpus == tuple(range(16)) and limits.usable_memory == 2 * GIB
+    assert [node.cpus for node in limits.topology.nodes] == [tuple(range(16))] and limits.usable_memory == 2 * GIB
 
 
 def test_caches_huge_pages_and_throttling(tmp_path):
@@ -242,7 +246,11 @@ def test_caches_huge_pages_and_throttling(tmp_path):
         tree(root, {f"{cache}/index{i}/level": level, f"{cache}/index{i}/type": kind, f"{cache}/index{i}/size": size})
     tree(root, {"sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never"})
     limits = read_limits(root)
-    assert (limits.l1d_bytes, limits.l2_bytes, limits.l3_bytes) == (32 << 10, 512 << 10, 32 << 20)
+    assert (limits.topology.l1d_bytes, limits.topology.l2_bytes, limits.topology.l3_bytes) == (
+        32 << 10,
+        512 << 10,
+        32 << 20,
+    )
     assert limits.thp == "madvise" and limits.num_throttled == 4 and limits.throttled_s == 2.5
 
 
@@ -264,7 +272,7 @@ def test_odd_files_limit_nothing_and_never_raise(tmp_path, junk):
     root = v2(host(tmp_path), "/app", memory__max=junk, cpu__max=junk, cpuset__cpus__effective=junk, cpu__stat=junk)
     tree(root, {"sys/devices/system/node/online": junk, "sys/kernel/mm/transparent_hugepage/enabled": junk})
     limits = read_limits(root)
-    assert limits.usable_memory == 64 * GIB and limits.thread_budget >= 1 and limits.num_nodes == 1
+    assert limits.usable_memory == 64 * GIB and limits.thread_budget >= 1 and len(limits.topology.nodes) == 1
 
 
 def test_an_empty_root_gives_an_answer(tmp_path):
@@ -273,8 +281,8 @@ def test_an_empty_root_gives_an_answer(tmp_path):
 
 
 def test_memory_is_known_where_proc_is_not_mounted(monkeypatch):
-    known, text = read_limits(), limits._text
-    monkeypatch.setattr(limits, "_text", lambda path: "" if path == Path("/proc/meminfo") else text(path))
+    known, text = read_limits(), limits.read_text
+    monkeypatch.setattr(limits, "read_text", lambda path: "" if path == Path("/proc/meminfo") else text(path))
     found = read_limits()
     assert abs(found.host_memory - known.host_memory) < known.host_memory / 10
     assert 0 < found.free_memory <= found.usable_memory
@@ -282,8 +290,8 @@ def test_memory_is_known_where_proc_is_not_mounted(monkeypatch):
 
 
 def test_cpu_lists():
-    assert parse_cpu_list("0-3,8,10-11\n") == [0, 1, 2, 3, 8, 10, 11]
-    assert parse_cpu_list("") == [] and parse_cpu_list("a-b,3-") == [3]
+    assert cpu_list("0-3,8,10-11\n") == [0, 1, 2, 3, 8, 10, 11]
+    assert cpu_list("") == [] and cpu_list("a-b,3-") == [3]
 
 
 def test_the_real_machine_is_read_fast():
