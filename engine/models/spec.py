@@ -69,14 +69,18 @@ class DecoderSpec:
         for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions"):
             if getattr(self, name) < 1:
                 raise ModelError(f"{self.family}: {name} is {getattr(self, name)}; it must be at least 1")
+        if self.norm_eps < 0:
+            raise ModelError(f"{self.family}: norm_eps is {self.norm_eps}; it must be 0 or more")
         if not self.layers:
             raise ModelError(f"{self.family}: the model has no layers")
         if self.heads % self.kv_heads:
             raise ModelError(f"{self.family}: {self.heads} heads cannot share {self.kv_heads} key-value heads evenly")
         for index, layer in enumerate(self.layers):
-            if layer.rope is not None and not 0 < layer.rope.rotary_dim <= self.head_dim:
+            turned = layer.rope.rotary_dim if layer.rope is not None else None
+            if turned is not None and (turned % 2 or not 0 < turned <= self.head_dim):
                 raise ModelError(
-                    f"{self.family}: layer {index} rotates {layer.rope.rotary_dim} of {self.head_dim} values per head"
+                    f"{self.family}: layer {index} rotates {turned} of {self.head_dim} values per head; allowed are even "
+                    f"numbers from 2 to {self.head_dim}"
                 )
 
     def kv_spec(self, dtype: str, block_tokens: int = 32) -> KVSpec:

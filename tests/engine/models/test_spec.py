@@ -59,6 +59,8 @@ def test_an_unknown_kv_type_is_refused() -> None:
         ({"layers": ()}, "no layers"),
         ({"vocab": 0}, "vocab is 0"),
         ({"layers": (LayerSpec(Rope((1.0,) * 3, 6), 0.5),)}, "rotates 6 of 4 values"),
+        ({"layers": (LayerSpec(Rope((1.0,) * 2, 3), 0.5),)}, "rotates 3 of 4 values per head; allowed are even"),
+        ({"norm_eps": -1e-6}, "norm_eps is -1e-06; it must be 0 or more"),
     ],
 )
 def test_unsound_sizes_are_refused(change: dict[str, object], text: str) -> None:
