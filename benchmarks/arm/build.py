@@ -25,16 +25,16 @@ def missing(also: dict[str, str] | None = None) -> str:
 
 def kernels() -> list[Path]:
     """Object files of the kernels, built where they are not up to date."""
-    pybind11 = _run([sys.executable, "-m", "pybind11", "--cmakedir"]).strip()
+    pybind11 = run([sys.executable, "-m", "pybind11", "--cmakedir"]).strip()
     launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    _run([
+    run([
         "cmake", "-S", str(ROOT), "-B", str(HOME), f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/ci/aarch64.cmake",
         *(["-G", "Ninja"] if shutil.which("ninja") else []), *launcher,
         # The kernels know nothing of Python: any headers do to configure.
         f"-DPython_EXECUTABLE={sys.executable}", f"-DPython_INCLUDE_DIR={sysconfig.get_path('include')}",
         "-DPYTHON_MODULE_EXTENSION=.so", "-DPYBIND11_USE_CROSSCOMPILING=ON", f"-Dpybind11_DIR={pybind11}",
     ])  # fmt: skip
-    _run(["cmake", "--build", str(HOME), "--target", "_neon_kernels"])
+    run(["cmake", "--build", str(HOME), "--target", "_neon_kernels"])
     return sorted(HOME.rglob("_neon_kernels.dir/**/*.o"))
 
 
@@ -43,11 +43,11 @@ def driver(objects: Sequence[Path]) -> Path:
     program = HOME / "driver"
     include = [f"-I{ROOT}/csrc_common", f"-I{ROOT}/csrc_neon"]
     sources = [str(HERE / "driver.cpp"), str(ROOT / "csrc_neon/registry.cpp")]
-    _run([COMPILER, "-std=c++17", "-O2", "-static", *include, *sources, *map(str, objects), "-o", str(program)])
+    run([COMPILER, "-std=c++17", "-O2", "-static", *include, *sources, *map(str, objects), "-o", str(program)])
     return program
 
 
-def _run(command: Sequence[str]) -> str:
+def run(command: Sequence[str]) -> str:
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         raise RuntimeError(f"{Path(command[0]).name}: status {done.returncode}: {done.stdout[-2000:]}")

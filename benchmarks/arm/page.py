@@ -53,6 +53,21 @@ def counts(results: Iterable[Mapping[str, Any]], shown: Callable[[float], str]) 
     return tables
 
 
+def beside(results: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Name -> table of ours beside theirs, a row per kernel, level and number of rows."""
+    found_all = list(results)
+    versions = ", ".join(dict.fromkeys(str(found["peer_version"]) for found in found_all))
+    lines = [
+        (
+            f"`{found['kernel'].rpartition('__')[0]}`", found["level"], found["column"], f"{found['median']:.3f}",
+            f"{found['peer_spread']['median']:.3f}", f"**{found['ratio']:.2f}**", f"`{found['peer']}`",
+        )
+        for found in found_all
+    ]  # fmt: skip
+    header = ("op", "level", "shape, rows", "ours", "KleidiAI", "ratio", f"its micro-kernel ({versions})")
+    return {"arm_beside": markdown(header, lines)}
+
+
 def write(tables: Mapping[str, str]) -> None:
     """Puts tables into the page."""
     PAGE.write_text(written(PAGE.read_text(), tables))

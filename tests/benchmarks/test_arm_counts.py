@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from benchmarks.arm import build, page, trace
+from benchmarks.arm import beside, build, page, trace
 from benchmarks.arm.cases import cases, kernels
 
 BEGIN, END = 0x100, 0x200
@@ -84,6 +84,19 @@ def test_tables_go_where_the_page_has_a_place_for_them() -> None:
     assert page.written(text, tables).splitlines()[4] == "| `linear_q6k` | neon | 0.50 |"
     with pytest.raises(KeyError, match="arm_products"):
         page.written("nothing", tables)
+
+
+def test_every_match_has_a_kernel_of_ours_and_one_of_theirs_for_any_rows() -> None:
+    for match in beside.MATCHES:
+        found = beside.ours(match)
+        assert found and {case.label for case in found} == {match.label}
+        for case in found:
+            assert any(beside.can_run(name, dict(case.sizes)["rows"]) for name in match.theirs)
+
+
+def test_another_folder_than_kleidiai_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="not KleidiAI"):
+        beside.source_of(tmp_path, beside.MATCHES[0].theirs[0])
 
 
 @pytest.mark.skipif(build.missing() != "", reason="needs the aarch64 compiler and qemu-user")
