@@ -3,7 +3,7 @@
     git clone https://github.com/ARM-software/kleidiai FOLDER
     octavo bench arm/beside -- --kleidiai FOLDER [--only PREFIX,...] [--docs]
 
-arm.OP__LEVEL.COLUMN  ours; peer is the micro-kernel of KleidiAI for the same formats and instructions that takes the fewest there,
+arm.OP__LEVEL.COLUMN  ours; peer is the micro-kernel of KleidiAI for the same formats and instructions with the fewest there,
                       ratio ours to it. --docs writes the tables of docs/arm.md.
 Weights of 4 bits in groups of 32 with activations in groups of 32, int8 weights with a scale per output, bfloat16 and float32
 weights. Matrices count as packed before, on both sides; making the inputs' form has rows of its own. KleidiAI's W8A8 takes a zero

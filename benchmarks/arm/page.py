@@ -68,6 +68,19 @@ def beside(results: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {"arm_beside": markdown(header, lines)}
 
 
+def predictions(results: Iterable[Mapping[str, Any]], cpus: Sequence[str]) -> dict[str, str]:
+    """Name -> table of what llvm-mca says, a row per loop, a column per processor."""
+    loops: dict[tuple[Any, ...], dict[str, str]] = {}
+    for found in results:
+        key = (found["label"], found["level"], found["column"], found["loop"], found["of_call"], found["instructions"])
+        loops.setdefault(key, {})[found["cpu"]] = f"{found['cycles']:.1f} ({found['median']:.0%})"
+    lines = {
+        (f"`{label}`", level, column, f"{of_call:.0%}", str(instructions), *(cells.get(cpu, "") for cpu in cpus)): None
+        for (label, level, column, _, of_call, instructions), cells in loops.items()
+    }  # two loops that are alike are one line
+    return {"arm_loops": markdown(("op", "level", "shape", "of the call", "instructions", *cpus), lines)}
+
+
 def write(tables: Mapping[str, str]) -> None:
     """Puts tables into the page."""
     PAGE.write_text(written(PAGE.read_text(), tables))

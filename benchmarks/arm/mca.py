@@ -1,0 +1,74 @@
+"""Cycles of the Arm kernels' inner loops as llvm-mca predicts them for three processors, against the limit of their busiest unit.
+
+    octavo bench arm/mca -- [--only PREFIX,...] [--levels LEVEL,...] [--docs]
+
+arm.OP__LEVEL.COLUMN.LOOP.CPU  share of the limit that one round reaches (cycles and limit beside it), for the innermost loops that
+                               execute most of a call, found by counting. --docs writes the table of docs/arm.md.
+A model, not a measurement: caches always hit, branches are foreseen. Needs llvm-mca and llvm-objdump of LLVM 22 beside what
+arm/counts needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from benchmarks.arm import build, loops, page, trace
+from benchmarks.arm.cases import Case
+from benchmarks.arm.counts import chosen
+from benchmarks.common import parser, report, row
+
+CPUS = ("neoverse-n1", "neoverse-v1", "neoverse-v2")
+#: columns of cases.py that are looked at: every kind of tile, once
+COLUMNS = ("64 x 512, 1", "64 x 512, 4", "decode 4:1", "prefill 4:1", "16 x 576", "64 tokens")
+#: a loop below this share of a call's instructions is not looked at
+LEAST_SHARE = 0.15
+
+
+def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All rows."""
+    if why := " and ".join(filter(None, (build.missing(), loops.missing()))):
+        raise SystemExit(why)
+    program = build.driver(build.kernels())
+    code = loops.disassembly(program)
+
+    def looked_at(job: tuple[Case, str, str, str]) -> list[tuple[float, loops.Loop]]:
+        case, _, _, cpu = job
+        counted = trace.count(program, case.words(), cpu)
+        found = loops.inner_loops(code, counted.by_address)
+        shares = [(loop.executed / counted.total, loop) for loop in found]
+        return [(share, loop) for share, loop in shares if share >= LEAST_SHARE]
+
+    jobs = [job for job in chosen(args) if job[0].column in COLUMNS]
+    with ThreadPoolExecutor(args.threads) as pool:
+        for (case, level, after, _), found in zip(jobs, pool.map(looked_at, jobs), strict=True):
+            for number, (share, loop) in enumerate(found):
+                for cpu in CPUS:
+                    said = loops.predicted(loop.body, cpu)
+                    if said is None:
+                        continue
+                    yield row(
+                        f"arm.{case.label}__{level}{after}.{case.column}.{number}.{cpu}", "of limit", [said.share],
+                        better="higher", label=case.label, level=level + after, column=case.column, loop=number, cpu=cpu,
+                        cycles=round(said.cycles, 2), limit=said.limit, instructions=len(loop.body), of_call=round(share, 3),
+                    )  # fmt: skip
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--only", default="", metavar="PREFIX,...", help="ops that begin so (default: all)")
+    options.add_argument("--levels", default="", metavar="LEVEL,...", help="kernels of these levels (default: all)")
+    options.add_argument("--docs", action="store_true", help="write the table of docs/arm.md; needs all kernels")
+    args = options.parse_args()
+    if args.docs and (args.only or args.levels):
+        options.error("--docs writes whole tables: leave --only and --levels out")
+    found: list[dict[str, Any]] = []
+    report((found.append(result) or result for result in results(args)), args, "arm-mca")
+    if args.docs:
+        page.write(page.predictions(found, CPUS))
+
+
+if __name__ == "__main__":
+    main()

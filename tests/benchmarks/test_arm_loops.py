@@ -1,0 +1,70 @@
+"""Inner loops are found by what ran; llvm-mca's model is asked about what most of their rounds execute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from benchmarks.arm import loops, page
+
+LISTING = """
+program: file format elf64-littleaarch64
+0000000000000100 <f>:
+     100:      \tmov\tx0, #0x5                   // =5
+     104:      \tldr\tq0, [x1], #16
+     108:      \tcbz\tx2, 0x110 <f+0x10>
+     10c:      \tprfm\tpldl2keep, [x1]
+     110:      \tsubs\tx3, x3, #1
+     114:      \tb.ne\t0x104 <f+0x4>
+     118:      \tadrp\tx4, 0x400000
+     11c:      \tsubs\tx0, x0, #1
+     120:      \tb.ne\t0x100 <f>
+     124:      \tret
+"""
+EXECUTED = {0x100: 5, 0x104: 40, 0x108: 40, 0x10C: 4, 0x110: 40, 0x114: 40, 0x118: 5, 0x11C: 5, 0x120: 5, 0x124: 1}
+
+
+def test_the_innermost_loop_that_ran_is_found() -> None:
+    (found,) = loops.inner_loops(loops.parsed(LISTING.splitlines()), EXECUTED)
+    assert (found.first, found.last, found.rounds, found.executed) == (0x104, 0x114, 40, 164)
+    assert found.body == ("ldr q0, [x1], #16", "cbz x2, 0x110", "subs x3, x3, #1", "b.ne 0x104")  # few rounds prefetch
+
+
+def test_a_loop_that_did_not_run_is_none() -> None:
+    code = loops.parsed(LISTING.splitlines())
+    once = {**EXECUTED, **dict.fromkeys(range(0x104, 0x118, 4), 0)}
+    assert [(found.first, found.last) for found in loops.inner_loops(code, once)] == [(0x100, 0x120)]
+    assert loops.inner_loops(code, dict.fromkeys(EXECUTED, 1)) == []
+
+
+def test_loops_that_call_are_left_out() -> None:
+    code = {0x100: "bl 0x200", 0x104: "b.ne 0x100"}
+    assert loops.inner_loops(code, {0x100: 9, 0x104: 9}) == []
+
+
+def test_of_loops_that_overlap_the_busier_one_is_kept() -> None:
+    code = {0x100: "nop", 0x104: "nop", 0x108: "b.ne 0x100", 0x10C: "b.ne 0x104"}
+    (found,) = loops.inner_loops(code, {0x100: 9, 0x104: 30, 0x108: 30, 0x10C: 21})
+    assert found.first == 0x104
+
+
+def test_addresses_are_taken_out_for_the_assembler() -> None:
+    body = ("tbz w0, #3, 0x1f00", "adrp x4, 0x400000", "b.ne 0x104", "add x0, x0, #1")
+    assert list(loops.assembly(body)) == ["tbz w0, #3, #64", "adrp x4, #0", "b.ne #64", "add x0, x0, #1"]
+
+
+def test_loops_alike_are_one_line() -> None:
+    same: dict[str, Any] = {"label": "a", "level": "neon", "column": "x", "of_call": 0.4, "instructions": 9}
+    same |= {"cpu": "n1", "cycles": 2.0, "median": 0.9}
+    table = page.predictions([{**same, "loop": 0}, {**same, "loop": 1}], ["n1"])["arm_loops"]
+    assert table.splitlines()[2:] == ["| `a` | neon | x | 40% | 9 | 2.0 (90%) |"]
+
+
+@pytest.mark.skipif(loops.missing() != "", reason="needs llvm-mca of LLVM 22")
+def test_a_chain_of_dependent_steps_is_slower_than_its_limit() -> None:
+    chain = ["fmla v0.4s, v0.4s, v0.4s"] * 8
+    apart = [f"fmla v{i}.4s, v20.4s, v21.4s" for i in range(16)]
+    slow, fast = loops.predicted(chain, "neoverse-n1"), loops.predicted(apart, "neoverse-n1")
+    assert slow is not None and slow.share < 0.3
+    assert fast is not None and fast.share > 0.9
+    assert loops.predicted(["bfmlalb v0.4s, v1.8h, v2.8h"], "neoverse-n1") is None
