@@ -26,6 +26,8 @@ from benchmarks.common import Peer, Samples, parser, report, row
 
 MATMUL = "kai_run_matmul_clamp_f32_"
 PACK = "kai_run_lhs_quant_pack_"
+
+
 @dataclass(frozen=True)
 class Match:
     """One of our kernels and those of KleidiAI that do its work with its instructions."""
@@ -75,7 +77,9 @@ def form_of(function: str, rows: int) -> tuple[int, int, int]:
 def flags_of(function: str) -> str:
     """What KleidiAI's own build compiles a function for."""
     name = function.rsplit("_", 1)[1]
-    return "armv8.2-a+bf16" if "bf16p" in function else f"armv8.2-a+{name}" if name in ("dotprod", "i8mm") else "armv8-a"
+    return (
+        "armv8.2-a+bf16" if "bf16p" in function else f"armv8.2-a+{name}" if name in ("dotprod", "i8mm") else "armv8-a"
+    )
 
 
 def source_of(folder: Path, function: str) -> Path:
@@ -111,7 +115,9 @@ def program_of(folder: Path, functions: list[str]) -> Path:
     counted = " ".join(f"OCTAVO_COUNTED({function})" for function in functions)
     (home / "kai_matmuls.h").write_text("\n".join([*headers, f"#define OCTAVO_ALL_COUNTED {counted}", ""]))
     common = ["-std=c++17", "-O2", "-static", f"-I{home}", f"-I{folder}"]
-    build.run([build.COMPILER, *common, str(build.HERE / "kleidiai.cpp"), *map(str, objects), "-o", str(home / "program")])
+    build.run(
+        [build.COMPILER, *common, str(build.HERE / "kleidiai.cpp"), *map(str, objects), "-o", str(home / "program")]
+    )
     return home / "program"
 
 
@@ -140,7 +146,10 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
         def words(name: str) -> list[str]:
             values = (sizes.get("n", 0), sizes["k"], rows, *form_of(name, rows))
-            return [name, *(f"{key}={value}" for key, value in zip(("n", "k", "rows", "mr", "kr", "sr"), values, strict=True))]
+            return [
+                name,
+                *(f"{key}={value}" for key, value in zip(("n", "k", "rows", "mr", "kr", "sr"), values, strict=True)),
+            ]
 
         fitting = [name for name in match.theirs if can_run(name, rows)]
         fewest, name = min((trace.count(theirs, words(name)).total, name) for name in fitting)

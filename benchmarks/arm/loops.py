@@ -30,7 +30,9 @@ class Loop:
 
 def disassembly(program: Path) -> dict[int, str]:
     """Address -> instruction."""
-    text = subprocess.run([OBJDUMP, "-d", "--no-show-raw-insn", str(program)], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(
+        [OBJDUMP, "-d", "--no-show-raw-insn", str(program)], check=True, capture_output=True, text=True
+    ).stdout
     return parsed(text.splitlines())
 
 

@@ -2,7 +2,7 @@
 
     octavo bench arm/mca -- [--only PREFIX,...] [--levels LEVEL,...] [--docs]
 
-arm.OP__LEVEL.COLUMN.LOOP.CPU  share of the limit that one round reaches (cycles and limit beside it), for the innermost loops that
+arm.OP__LEVEL.COLUMN.LOOP.CPU  share of the limit that a round reaches (cycles and limit beside it), for the innermost loops that
                                execute most of a call, found by counting. --docs writes the table of docs/arm.md.
 A model, not a measurement: caches always hit, branches are foreseen. Needs llvm-mca and llvm-objdump of LLVM 22 beside what
 arm/counts needs.
