@@ -2,14 +2,20 @@
 // written out, so that older headers do. Built for the baseline only.
 #include "cpu_features.h"
 
+#if defined(__linux__)
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 
 namespace octavo {
 namespace {
 
 constexpr uint64_t kHwcapDotProd = 1u << 20, kHwcapSVE = 1u << 22;
 constexpr uint64_t kHwcap2SVEI8MM = 1u << 9, kHwcap2SVEBF16 = 1u << 12, kHwcap2I8MM = 1u << 13, kHwcap2BF16 = 1u << 14;
+#if defined(__linux__)
+
 constexpr unsigned long kAtHwcap = 16, kAtHwcap2 = 26;
 constexpr int kGetVectorLength = 51, kLengthMask = 0xffff;
 
@@ -17,6 +23,25 @@ int64_t sve_bytes() {
   const int found = prctl(kGetVectorLength, 0, 0, 0, 0);
   return found < 0 ? 0 : found & kLengthMask;
 }
+uint64_t detect() { return features_of(getauxval(kAtHwcap), getauxval(kAtHwcap2), sve_bytes()); }
+
+#elif defined(__APPLE__)
+
+bool has(const char* name) {
+  int32_t value = 0;
+  size_t bytes = sizeof value;
+  return sysctlbyname(name, &value, &bytes, nullptr, 0) == 0 && value != 0;
+}
+uint64_t detect() {
+  return features_of(has("hw.optional.arm.FEAT_DotProd") ? kHwcapDotProd : 0,
+                     (has("hw.optional.arm.FEAT_I8MM") ? kHwcap2I8MM : 0) | (has("hw.optional.arm.FEAT_BF16") ? kHwcap2BF16 : 0), 0);
+}
+
+#else
+
+uint64_t detect() { return 0; }
+
+#endif
 
 }  // namespace
 
@@ -34,7 +59,7 @@ uint64_t features_of(uint64_t hwcap, uint64_t hwcap2, int64_t sve_bytes) {
 }
 
 uint64_t available_features() {
-  static const uint64_t features = features_of(getauxval(kAtHwcap), getauxval(kAtHwcap2), sve_bytes());
+  static const uint64_t features = detect();
   return features;
 }
 

@@ -18,9 +18,11 @@
 #include "bind/fields.h"
 #include "cpu_features.h"
 #include "exec/arena.h"
-#include "exec/file_map.h"
 #include "exec/program.h"
 #include "exec/registry.h"
+#if defined(__linux__)
+#include "exec/file_map.h"
+#endif
 
 namespace octavo {
 namespace {
@@ -159,6 +161,7 @@ void fill_module(py::module_& m, const char* platform) {
         return py::buffer_info(a.start(), 1, py::format_descriptor<uint8_t>::format(), 1, {a.bytes()}, {1});
       });
 
+#if defined(__linux__)
   py::class_<FileMap>(m, "FileMap", py::buffer_protocol(), py::module_local(),  // beside the emulated module's own
                       "A file mapped read-only; see csrc_common/exec/file_map.h.")
       .def(py::init<int, int64_t>(), py::arg("fd"), py::arg("bytes"))
@@ -167,6 +170,7 @@ void fill_module(py::module_& m, const char* platform) {
         return py::buffer_info(const_cast<uint8_t*>(f.start()), 1, py::format_descriptor<uint8_t>::format(), 1, {f.bytes()}, {1},
                                true);
       });
+#endif
 
   py::class_<PyTeam>(m, "Team", "Persistent threads; the caller is the first.")
       .def(py::init<int, int>(), py::arg("num_threads"), py::arg("spin"))

@@ -1,12 +1,17 @@
 // What a thread of the team needs of the machine: a pause, sleep until a word changes, and the mode of denormals.
 #pragma once
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <climits>
 #include <cstdint>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#else
+#include <condition_variable>
+#include <mutex>
+#endif
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -52,11 +57,35 @@ class FlushDenormals {
 #endif
 };
 
+#if defined(__linux__)
+
 inline void futex_wait(std::atomic<uint32_t>* word, uint32_t expected) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 inline void futex_wake_all(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
+
+#else  // one bed for all words: who is woken looks at its own
+
+struct Bed {
+  std::mutex lock;
+  std::condition_variable alarm;
+};
+inline Bed& bed() {
+  static Bed shared;
+  return shared;
+}
+
+inline void futex_wait(std::atomic<uint32_t>* word, uint32_t expected) {
+  std::unique_lock<std::mutex> held(bed().lock);
+  if (word->load(std::memory_order_acquire) == expected) bed().alarm.wait(held);
+}
+inline void futex_wake_all(std::atomic<uint32_t>*) {
+  std::lock_guard<std::mutex> held(bed().lock);  // not between another's look at its word and its sleep
+  bed().alarm.notify_all();
+}
+
+#endif
 
 }  // namespace octavo

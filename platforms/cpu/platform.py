@@ -11,7 +11,7 @@ from typing import Any, cast
 from octavo.platforms.cpu.exact_cost import cost_of_exact
 from octavo.platforms.cpu.executable import RecordedExecutable
 from octavo.platforms.cpu.native import Native, load
-from octavo.platforms.cpu.packed_cache import PackedCache
+from octavo.platforms.cpu.packed_cache import PackedCache, small_pages
 from octavo.platforms.cpu.recorder import Recorder
 from octavo.platforms.cpu.selftest import SelfTest
 from octavo.platforms.cpu.symbols import Recorded, Symbol, page_bytes
@@ -73,9 +73,8 @@ class CpuPlatform:
     def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> PackedWeights:
         packed = None
         if cache is not None:
-            packed = PackedCache(
-                cache.folder, cache.origin, cache.identity, cache.min_bytes, self.native.module.FileMap
-            )
+            open_map = getattr(self.native.module, "FileMap", small_pages)  # of Linux only
+            packed = PackedCache(cache.folder, cache.origin, cache.identity, cache.min_bytes, open_map)
         return PackedWeights(self.native, self.team, packed, self.selftest.prove_format, is_dry)
 
     def page_bytes(self, spec: KVSpec) -> int:
