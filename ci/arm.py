@@ -50,7 +50,9 @@ def inside(command: list[str], environment: dict[str, str]) -> list[str]:
     root = HOME / "root"
     mounts = f"mount --bind {ROOT} {root}/opt/octavo && mount --bind /proc {root}/proc && mount --bind /dev {root}/dev"
     words = [f"{name}={value}" for name, value in {"HOME": "/root", **environment}.items()]
-    entered = ["chroot", str(root), "/usr/bin/env", "-i", "-C", "/root", *words, "/usr/bin/qemu-aarch64-static"]
+    # Nothing of the root is started but by qemu: systems need not know how to start Arm programs by themselves.
+    unshare = shutil.which("unshare") or "unshare"
+    entered = ["env", "-i", *words, unshare, f"--root={root}", "--wd=/root", "/usr/bin/qemu-aarch64-static"]
     return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", *entered, *command]
 
 

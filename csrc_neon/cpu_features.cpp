@@ -19,6 +19,8 @@ constexpr uint64_t kHwcap2SVEI8MM = 1u << 9, kHwcap2SVEBF16 = 1u << 12, kHwcap2I
 constexpr unsigned long kAtHwcap = 16, kAtHwcap2 = 26;
 constexpr int kGetVectorLength = 51, kLengthMask = 0xffff;
 
+}  // namespace
+
 int64_t sve_bytes() {
   const int found = prctl(kGetVectorLength, 0, 0, 0, 0);
   return found < 0 ? 0 : found & kLengthMask;
@@ -42,8 +44,6 @@ uint64_t detect() {
 uint64_t detect() { return 0; }
 
 #endif
-
-}  // namespace
 
 uint64_t features_of(uint64_t hwcap, uint64_t hwcap2, int64_t sve_bytes) {
   uint64_t found = 0;

@@ -21,16 +21,22 @@ struct Level {
   uint64_t required;
 };
 
-// Slowest first. A kernel names one of these.
+// Slowest first. A kernel names one of these. SVE's own dot product needs no FEAT_DotProd. Vectors longer than NEON's save
+// instructions; products of matrices (i8mm) and of pairs (bf16) do more in each, also where vectors are longer.
 inline constexpr Level kLevels[] = {
     {"neon", 0},
     {"dotprod", kDotProd},
+    {"sve", kSVE},
     {"i8mm", kDotProd | kI8MM},
     {"bf16", kBF16},
+    {"svebf16", kSVE | kSVEBF16},
 };
 
 // Bits of a processor whose kernel reports these words, and whose SVE vectors have so many bytes (0: it has none).
 uint64_t features_of(uint64_t hwcap, uint64_t hwcap2, int64_t sve_bytes);
+
+// Bytes of an SVE vector of this thread; 0: the processor has none, or its system does not tell.
+int64_t sve_bytes();
 
 // Bits usable on this machine.
 uint64_t available_features();

@@ -25,6 +25,7 @@ KERNEL_HEADERS = {
     "atomic",
     "immintrin.h",
     "arm_neon.h",
+    "arm_sve.h",
 }
 KERNEL_NAMES = re.compile(
     r"\bstd::(?!memcpy|memset|memmove|memcmp|memchr|size_t|u?int\d+_t|uintptr_t|atomic|memory_order|"

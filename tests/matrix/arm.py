@@ -1,7 +1,8 @@
 """Arm cells on another machine: the module cross-built, Python and numpy of an arm64 Debian root, run by qemu.
 
-A cell runs on a processor that has its level's features and no more, so an instruction from beyond them is a crash. Everything
-is kept in build/arm64: the root and the wheels are made once.
+A cell runs on a processor that has its level's features and no more, where qemu has one, so an instruction from beyond
+them is a crash. Kernels that fit any length of a vector get a cell for each length. Everything is kept in build/arm64: the
+root and the wheels are made once.
 """
 
 from __future__ import annotations
@@ -11,15 +12,33 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ci.arm import HOME, ROOT, cmake_options, inside, install, make_root, missing, run
 
-__all__ = ["PROCESSORS", "make", "missing", "run_cell"]
+__all__ = ["CELLS", "make", "missing", "run_cell"]
 
-#: level -> qemu's processor
-PROCESSORS = {"neon": "cortex-a72", "dotprod": "neoverse-n1", "bf16": "max"}
+
+@dataclass(frozen=True)
+class ArmCell:
+    """A level on one of qemu's processors; `sve_bits`: length of its SVE vectors, as its system must tell (0: has none)."""
+
+    level: str
+    processor: str
+    sve_bits: int = 0
+
+
+#: cell -> what it is. A64FX has SVE and nothing that came after: no dot products of NEON's, no i8mm, no bf16.
+CELLS = {
+    "neon": ArmCell("neon", "cortex-a72"),
+    "dotprod": ArmCell("dotprod", "neoverse-n1"),
+    "sve128": ArmCell("sve", "a64fx,sve256=off,sve512=off", 128),
+    "sve256": ArmCell("sve", "a64fx,sve512=off", 256),
+    "sve512": ArmCell("sve", "a64fx", 512),
+    "bf16": ArmCell("bf16", "max,sve=off"),
+}
 PACKAGES = ["numpy", "msgspec", "blake3", "pytest", "hypothesis"]
 TIMEOUT_S = 1200
 
@@ -37,12 +56,13 @@ def make() -> str:
     return ""
 
 
-def run_cell(level: str, out: Path) -> dict[str, Any]:
-    """The row of one level, by the same code that runs native cells; {"error": ...} if it crashed or hung."""
+def run_cell(name: str, out: Path) -> dict[str, Any]:
+    """The row of one cell, by the same code that runs native cells; {"error": ...} if it crashed, hung, or had other vectors."""
     out.unlink(missing_ok=True)
-    environment = {"PYTHONPATH": "/opt/octavo/src:/opt/octavo:/opt/site", "QEMU_CPU": PROCESSORS[level]}
+    cell = CELLS[name]
+    environment = {"PYTHONPATH": "/opt/octavo/src:/opt/octavo:/opt/site", "QEMU_CPU": cell.processor}
     place = Path("/opt/octavo") / out.relative_to(ROOT)
-    command = ["/usr/bin/python3", "-m", "tests.matrix.worker", "cell", f"arm-{level}", str(place)]
+    command = ["/usr/bin/python3", "-m", "tests.matrix.worker", "cell", f"arm-{cell.level}", str(place)]
     try:
         done = subprocess.run(inside(command, environment), capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -50,6 +70,8 @@ def run_cell(level: str, out: Path) -> dict[str, Any]:
     if done.returncode or not out.exists():
         return {"error": f"ended with {done.returncode}: {(done.stdout + done.stderr)[-400:]}"}
     found: dict[str, Any] = json.loads(out.read_text())
+    if found["sve_bits"] != cell.sve_bits:
+        return {"error": f"SVE vectors of {found['sve_bits']} bits where {cell.sve_bits} are due"}
     return found
 
 

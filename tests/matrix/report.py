@@ -3,7 +3,7 @@
 report.json: {
   "commit", "machine": {"processor", "python", "numpy", "compilers"}, "seconds", "notes": [text],
   "cells": [{"name", "platform", "level", "how": native | emulated | qemu | forced | clang, "reason": '' or why not run,
-             "ops": {op: {"passed", "failed", "max_error", "kernels": [name], "first_failure"}}, "seconds",
+             "ops": {op: {"passed", "failed", "max_error", "kernels": [name], "first_failure"}}, "seconds", "sve_bits" (Arm),
              "chosen": [kernel] (forced), "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
   "kernel_tests": {compiler: {level: {"passed", "failed", "skipped"}}},
   "summary": {"run", "not_run", "passed", "failed"}
@@ -110,7 +110,8 @@ def markdown(made: dict[str, Any]) -> str:
     out += ["", "Kernels that ran:", ""]
     for row in ran:
         kernels = sorted({kernel for result in row["ops"].values() for kernel in result["kernels"]})
-        out.append(f"- {row['name']}: {', '.join(kernels)}")
+        length = f" (SVE vectors of {row['sve_bits']} bits)" if row.get("sve_bits") else ""
+        out.append(f"- {row['name']}{length}: {', '.join(kernels)}")
     pairs = [row for row in ran if "same_as_gcc" in row]
     out += ["", *(f"- {row['name']}: {row['same_as_gcc']['equal']} results equal gcc's bit for bit" for row in pairs)]
     for row in made["cells"]:

@@ -38,7 +38,18 @@ def run_cell(name: str) -> Any:
     from tests.matrix import cases
 
     results, seconds = cases.timed(cell_named(name), cases.reference_results(FOLDER))
-    return {"ops": {op: asdict(result) for op, result in results.items()}, "seconds": seconds}
+    return {
+        "ops": {op: asdict(result) for op, result in results.items()},
+        "seconds": seconds,
+        "sve_bits": sve_bits(name),
+    }
+
+
+def sve_bits(name: str) -> int:
+    """Length of an SVE vector as an Arm cell's system tells it; 0 without."""
+    from octavo.platforms.cpu.native import load
+
+    return 8 * int(load().sve_bytes()) if name.startswith("arm-") else 0
 
 
 def bits(name: str) -> Any:
