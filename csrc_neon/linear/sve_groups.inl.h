@@ -5,7 +5,6 @@
 // scales<N>(record, part0, d) and, where kUsesMin, mins, of N parts.
 #pragma once
 #include "linear/sve_codes.inl.h"
-#include "linear/tile_walk.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -84,6 +83,8 @@ inline void group_parts(const LinearArgs& a, const Format& format, const TileAt&
   const int32_t* asum = a.sums + at.row * lds;
   const uint8_t* record = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes;
   Ahead<1> ahead(at, record, panel_bytes);
+  OCTAVO_REGISTERS(svuint8_t, masks);
+  keep_masks<Codes>(masks);
   OCTAVO_REGISTERS(svfloat32_t, acc);
   steps<0, R * N>([&] OCTAVO_STEP(i) { acc.template at<i>() = svdup_f32(0.0f); });
   for (int64_t g = 0; g < groups; ++g, record += format.bytes(), ++scales, ++asum) {
@@ -94,7 +95,7 @@ inline void group_parts(const LinearArgs& a, const Format& format, const TileAt&
     });
     const uint8_t* chunk = record;
     for (int64_t i = 0; i < inputs; i += 32, x += 32, chunk += Codes::kChunk)
-      add_steps<Codes, P, R, N, 0, 8>(isum, chunk, part0, x, ldx);
+      add_steps<Codes, P, R, N, 0, 8>(isum, masks, chunk, part0, x, ldx);
     OCTAVO_REGISTERS(svfloat32_t, d);
     OCTAVO_REGISTERS(svfloat32_t, m);
     format.template scales<N>(record, part0, d);
@@ -137,7 +138,7 @@ struct GroupKernel {
     alignas(64) float sums[R * 16];
     group_parts<Format, P, R, N, 0>(a, format, at, panel_bytes, sums);
     if constexpr (N < P) group_parts<Format, P, R, N, N>(a, format, at, panel_bytes, sums);
-    finish_tile<V, R, 1>(a, at.row, at.panel * kPanel, sums);
+    finish_panel<R>(a, at, sums);
   }
 };
 

@@ -1,7 +1,6 @@
 // linear_{q6k,q5k,q4k,q3k,q2k} by vectors of SVE; arithmetic and order as in linear_k.inl.h.
 #pragma once
 #include "linear/sve_codes.inl.h"
-#include "linear/tile_walk.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -39,12 +38,14 @@ template <class L, int P, int R, int N>
 OCTAVO_INLINE void k_products(const Registers<svint32_t>& isum, const uint8_t* record, int part0, const int8_t* x, int64_t ldx) {
   using Codes = typename L::Codes;
   constexpr int kRun = L::kGroup / 4;  // steps of a sub-scale
+  OCTAVO_REGISTERS(svuint8_t, masks);
+  keep_masks<Codes>(masks);
 #pragma GCC unroll 1
   for (int chunk = 0; chunk < 8; ++chunk)
     steps<0, 8 / kRun>([&] OCTAVO_STEP(run) {
       OCTAVO_REGISTERS(svint32_t, sum);
       steps<0, R * N>([&] OCTAVO_STEP(i) { sum.template at<i>() = svdup_s32(0); });
-      add_steps<Codes, P, R, N, run * kRun, (run + 1) * kRun>(sum, record + chunk * Codes::kChunk, part0, x + 32 * chunk, ldx);
+      add_steps<Codes, P, R, N, run * kRun, (run + 1) * kRun>(sum, masks, record + chunk * Codes::kChunk, part0, x + 32 * chunk, ldx);
       steps<0, N>([&] OCTAVO_STEP(i) {
         const svint32_t scale = sub_scale<L>(record, 8 / kRun * chunk + run, part0 + i);
         steps<0, R>([&] OCTAVO_STEP(r) {
@@ -130,7 +131,7 @@ struct KKernel {
       if constexpr (L::kMin) group_sums<L, R>(sums, 16 * a.lds, of_groups);
       steps<0, P / N>([&] OCTAVO_STEP(n) { k_block<L, P, R, N>(a, record, n * N, x, scales, of_groups, acc); });
     }
-    finish_tile<V, R, 1>(a, at.row, at.panel * kPanel, acc);
+    finish_panel<R>(a, at, acc);
   }
 };
 

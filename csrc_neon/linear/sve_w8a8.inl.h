@@ -1,8 +1,6 @@
 // linear_w8a8 by vectors of SVE; arithmetic and order as in linear_w8a8.inl.h.
 #pragma once
-#include "linear/panels.inl.h"
-#include "linear/tile_walk.inl.h"
-#include "sve/vectors.inl.h"
+#include "linear/sve_panel.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -25,15 +23,19 @@ struct W8a8 {
     Ahead<1> ahead(at, codes, panel_bytes);
     OCTAVO_REGISTERS(svint32_t, isum);
     steps<0, kSums * kTurns>([&] OCTAVO_STEP(i) { isum.template at<i>() = svdup_s32(0); });
-    for (int64_t i = 0; i < k; i += 16, codes += 256) {
-      ahead.ask(codes, 256);
+    for (int64_t i = 0; i < k; i += 32, codes += 512) {
+      ahead.ask(codes, 512);
       OCTAVO_REGISTERS(svint8_t, in);
-      steps<0, R>([&] OCTAVO_STEP(r) { in.template at<r>() = svld1rq_s8(all(), x + r * a.ldx + i); });
-      steps<0, 4>([&] OCTAVO_STEP(n) {
+      steps<0, R>([&] OCTAVO_STEP(r) {
+        in.template at<2 * r>() = svld1rq_s8(all(), x + r * a.ldx + i);
+        in.template at<2 * r + 1>() = svld1rq_s8(all(), x + r * a.ldx + i + 16);
+      });
+      steps<0, 8>([&] OCTAVO_STEP(n) {
         steps<0, P>([&] OCTAVO_STEP(p) {
           const svint8_t w = svld1_vnum_s8(all(), reinterpret_cast<const int8_t*>(codes), P * n + p);
           steps<0, R>([&] OCTAVO_STEP(r) {
-            dot_lane<r, n>(isum.template at<n % kTurns * kSums + r * P + p>(), w, in.template at<r>());
+            constexpr int slot = 2 * r + n / 4;
+            dot_lane<slot, n % 4>(isum.template at<n % kTurns * kSums + r * P + p>(), w, in.template at<slot>());
           });
         });
       });
@@ -50,7 +52,7 @@ struct W8a8 {
         svst1_vnum_f32(all(), sums + 16 * r, p, svmul_f32_x(all(), svcvt_f32_s32_x(all(), sum), scale));
       });
     });
-    finish_tile<V, R, 1>(a, at.row, at.panel * kPanel, sums);
+    finish_panel<R>(a, at, sums);
   }
 };
 

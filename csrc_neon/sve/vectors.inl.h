@@ -87,6 +87,17 @@ template <int slot, int lane>
 OCTAVO_INLINE void fma_lane(svfloat32_t& acc, svfloat32_t w, svfloat32_t x) {
   OCTAVO_BY_LANE(slot, "fmla %0.s, %1.s, %2.s[%3]", acc, w, x, lane)
 }
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+// acc += the low (the high) bfloat16 of each lane of w times bfloat16 `lane` of x, of every 128 bits; one rounding.
+template <int slot, int lane>
+OCTAVO_INLINE void fma_lane_low(svfloat32_t& acc, svbfloat16_t w, svbfloat16_t x) {
+  OCTAVO_BY_LANE(slot, "bfmlalb %0.s, %1.h, %2.h[%3]", acc, w, x, lane)
+}
+template <int slot, int lane>
+OCTAVO_INLINE void fma_lane_high(svfloat32_t& acc, svbfloat16_t w, svbfloat16_t x) {
+  OCTAVO_BY_LANE(slot, "bfmlalt %0.s, %1.h, %2.h[%3]", acc, w, x, lane)
+}
+#endif
 
 // Part `part` of 16 float16, as float32.
 OCTAVO_INLINE svfloat32_t halves_part(const uint8_t* p, int part) {

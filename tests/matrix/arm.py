@@ -38,6 +38,9 @@ CELLS = {
     "sve256": ArmCell("sve", "a64fx,sve512=off", 256),
     "sve512": ArmCell("sve", "a64fx", 512),
     "bf16": ArmCell("bf16", "max,sve=off"),
+    "svebf16-128": ArmCell("svebf16", "max,sve128=on", 128),
+    "svebf16-256": ArmCell("svebf16", "max,sve256=on", 256),
+    "svebf16-512": ArmCell("svebf16", "max,sve512=on", 512),
 }
 PACKAGES = ["numpy", "msgspec", "blake3", "pytest", "hypothesis"]
 TIMEOUT_S = 1200
