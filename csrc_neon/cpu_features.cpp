@@ -14,18 +14,17 @@ namespace {
 
 constexpr uint64_t kHwcapDotProd = 1u << 20, kHwcapSVE = 1u << 22;
 constexpr uint64_t kHwcap2SVEI8MM = 1u << 9, kHwcap2SVEBF16 = 1u << 12, kHwcap2I8MM = 1u << 13, kHwcap2BF16 = 1u << 14;
+
 #if defined(__linux__)
 
 constexpr unsigned long kAtHwcap = 16, kAtHwcap2 = 26;
 constexpr int kGetVectorLength = 51, kLengthMask = 0xffff;
 
-}  // namespace
-
-int64_t sve_bytes() {
+int64_t vector_bytes() {
   const int found = prctl(kGetVectorLength, 0, 0, 0, 0);
   return found < 0 ? 0 : found & kLengthMask;
 }
-uint64_t detect() { return features_of(getauxval(kAtHwcap), getauxval(kAtHwcap2), sve_bytes()); }
+uint64_t detect() { return features_of(getauxval(kAtHwcap), getauxval(kAtHwcap2), vector_bytes()); }
 
 #elif defined(__APPLE__)
 
@@ -34,6 +33,7 @@ bool has(const char* name) {
   size_t bytes = sizeof value;
   return sysctlbyname(name, &value, &bytes, nullptr, 0) == 0 && value != 0;
 }
+int64_t vector_bytes() { return 0; }
 uint64_t detect() {
   return features_of(has("hw.optional.arm.FEAT_DotProd") ? kHwcapDotProd : 0,
                      (has("hw.optional.arm.FEAT_I8MM") ? kHwcap2I8MM : 0) | (has("hw.optional.arm.FEAT_BF16") ? kHwcap2BF16 : 0), 0);
@@ -41,9 +41,14 @@ uint64_t detect() {
 
 #else
 
+int64_t vector_bytes() { return 0; }
 uint64_t detect() { return 0; }
 
 #endif
+
+}  // namespace
+
+int64_t sve_bytes() { return vector_bytes(); }
 
 uint64_t features_of(uint64_t hwcap, uint64_t hwcap2, int64_t sve_bytes) {
   uint64_t found = 0;
