@@ -72,15 +72,13 @@ class PackedCache:
     @property
     def path(self) -> Path:
         """Where this model's packed copy lives."""
-        layout = (
-            LAYOUT_VERSION.to_bytes(4, "little") + platform.machine().encode()
-        )  # chip families keep codes in their own way
-        key = blake3.blake3(self.identity + layout).hexdigest(16)
+        key = blake3.blake3(self.identity + LAYOUT_VERSION.to_bytes(4, "little")).hexdigest(16)
         return self.folder / f"{self._stem}-{key}.packed"
 
     @property
     def _stem(self) -> str:
-        return blake3.blake3(self.origin).hexdigest(8)
+        """Of this model's copies here. Chip families keep codes in their own way, and may share a folder."""
+        return f"{blake3.blake3(self.origin).hexdigest(8)}-{platform.machine()}"
 
     @property
     def num_mapped(self) -> int:

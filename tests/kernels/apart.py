@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from tests.cases.common import APART_FORMATS
+from tests.kernels.panels import BYTE_FLIP, NIBBLE_FLIP
 
 from octavo.platforms.stored import parts_of, values_of
 from octavo.platforms.types import RawTensor
@@ -78,19 +79,19 @@ def panels(name: str, raw: RawTensor) -> np.ndarray:
     how, parts = layout(name), parts_of(raw)
     n, k = raw.shape
     group = how.group or -(-k // 64) * 64
-    fill = 0 if how.group else -128
-    codes = parts.codes.astype(np.int16) + (0 if how.group else 128)
-    codes = np.pad(codes, ((0, -n % 16), (0, -k % group)), constant_values=fill + (0 if how.group else 256))
+    codes = np.pad(parts.codes.view(np.uint8), ((0, -n % 16), (0, -k % group)))
+    codes = codes if how.group else codes ^ BYTE_FLIP
     scales = np.zeros((len(codes), parts.d.shape[1] * (4 if how.scales == "f32" or not how.group else 2)), np.uint8)
     stored = parts.d.view(np.uint8) if not how.group else raw.scales.data.reshape(n, -1)
     scales[:n] = stored.reshape(n, -1)
     word = scales.shape[1] // parts.d.shape[1]
     lanes = codes.reshape(-1, 16, codes.shape[1])
     if not how.group:
-        quads = lanes.reshape(len(lanes), 16, -1, 4).transpose(0, 2, 1, 3).astype(np.uint8).reshape(len(lanes), -1)
+        quads = lanes.reshape(len(lanes), 16, -1, 4).transpose(0, 2, 1, 3).reshape(len(lanes), -1)
         return np.concatenate([quads, scales.reshape(len(lanes), -1)], axis=1).reshape(-1)
     halves = lanes.reshape(len(lanes), 16, -1, group // 32, 2, 4, 4)  # lane, group, chunk, half, c, i
-    joined = (halves[..., 0, :, :] | halves[..., 1, :, :] << 4).transpose(0, 2, 3, 4, 1, 5).astype(np.uint8)
+    joined = (halves[..., 0, :, :] | halves[..., 1, :, :] << 4).transpose(0, 2, 3, 4, 1, 5)
+    joined = joined if how.has_zeros else joined ^ NIBBLE_FLIP
     fields = [joined.reshape(len(lanes), joined.shape[1], -1), _by_lane(scales, word)]
     if how.has_zeros:
         zeros = np.zeros((len(codes), parts.d.shape[1]), np.uint8)

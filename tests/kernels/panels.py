@@ -1,10 +1,12 @@
-"""Numpy twin of csrc_common/packed/panels.h, and stored rows to feed it with.
+"""Numpy twin of csrc_common/packed/panels.h and flips.h, and stored rows to feed it with.
 
 `stored(name, n, k)` gives rows [n, row_bytes] uint8 of any format with sane scales; `panels(name, raw, k)` the packed bytes.
 Formats with scales apart are in `apart.py`, whose names say more than the format.
 """
 
 from __future__ import annotations
+
+import platform
 
 import numpy as np
 
@@ -36,6 +38,10 @@ _HALVES = {  # bytes of the float16 fields in a block
 }  # fmt: skip
 #: packed kind -> bits of the low and the high plane, zero point, where codes are kept in planes (csrc_common/packed/planes.h)
 PLANES = {"q6k": (4, 2, 32), "q5k": (4, 1, 0), "q3k": (2, 1, 4), "q2k": (2, 0, 0), "q5g32": (4, 1, 0)}
+#: what the chip family's products want of codes (csrc_common/packed/flips.h)
+BYTE_FLIP, NIBBLE_FLIP = (
+    (np.uint8(0), np.uint8(0x88)) if platform.machine() == "aarch64" else (np.uint8(128), np.uint8(0))
+)
 _DENSE_TYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 
 
@@ -65,12 +71,14 @@ def panels(name: str, raw: np.ndarray, k: int) -> np.ndarray:
     if name in DENSE:
         return _dense(name, rows, k)
     parts = load.codes(name, np.ascontiguousarray(rows).reshape(-1), (len(rows), k))
-    kind, _ = PACKED[name]
+    kind, flags = PACKED[name]
     per = 32 if kind.endswith("g32") else 256
     lanes = (
         parts.codes.astype(np.int16).reshape(-1, 16, k // per, per).transpose(0, 2, 1, 3)
     )  # [panel, record, lane, input]
     fields = [planes(lanes, *PLANES[kind]) if kind in PLANES else nibbles(lanes) if kind[1] == "4" else quads(lanes)]
+    if flags & ZERO8:
+        fields[0] ^= NIBBLE_FLIP
     if per == 256:
         fields += _sub_scales(parts, kind)
     halves = [parts.d, parts.m if parts.m is not None else parts.dmin]

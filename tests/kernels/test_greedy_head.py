@@ -106,8 +106,11 @@ def test_the_bias_of_a_head_counts(level: str) -> None:
 def test_a_kernel_of_a_level_this_processor_lacks_is_refused_by_name() -> None:
     module = module_of(lowest())
     program = module.Program()
-    name = next(name for _, name, _, required, _ in module.kernels() if required & ~module.available_features())
+    lacking = [name for _, name, _, required, _ in module.kernels() if required & ~module.available_features()]
+    if not lacking:
+        pytest.skip("this processor has every level")
+    name, head = lacking[0], f"greedy_head__{lowest()}"
     fields = {field: 0 for op, _, _, _, names in module.kernels() if op == "greedy_head" for field in names}
-    fields |= {"linear.rows": (3, 1), "few": name, "many": "linear_f32__scalar"}
+    fields |= {"linear.rows": (3, 1), "few": name, "many": f"linear_f32__{lowest()}"}
     with pytest.raises(ValueError, match=rf"{name}: this processor lacks its features"):
-        program.add("greedy_head__scalar", "greedy_head__scalar", 0, (3, 1), fields)
+        program.add(head, head, 0, (3, 1), fields)

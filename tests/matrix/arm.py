@@ -44,6 +44,7 @@ CELLS = {
 }
 PACKAGES = ["numpy", "msgspec", "blake3", "pytest", "hypothesis"]
 TIMEOUT_S = 1200
+KERNELS_TIMEOUT_S = 3600
 
 
 def make() -> str:
@@ -63,7 +64,7 @@ def run_cell(name: str, out: Path) -> dict[str, Any]:
     """The row of one cell, by the same code that runs native cells; {"error": ...} if it crashed, hung, or had other vectors."""
     out.unlink(missing_ok=True)
     cell = CELLS[name]
-    environment = {"PYTHONPATH": "/opt/octavo/src:/opt/octavo:/opt/site", "QEMU_CPU": cell.processor}
+    environment = {**_paths(), "QEMU_CPU": cell.processor}
     place = Path("/opt/octavo") / out.relative_to(ROOT)
     command = ["/usr/bin/python3", "-m", "tests.matrix.worker", "cell", f"arm-{cell.level}", str(place)]
     try:
@@ -76,6 +77,21 @@ def run_cell(name: str, out: Path) -> dict[str, Any]:
     if found["sve_bits"] != cell.sve_bits:
         return {"error": f"SVE vectors of {found['sve_bits']} bits where {cell.sve_bits} are due"}
     return found
+
+
+def run_kernel_tests(name: str, out: Path) -> None:
+    """tests/kernels with the cell's level in their name on its processor, to a JUnit file; in the first cell all."""
+    out.unlink(missing_ok=True)
+    cell = CELLS[name]
+    environment = {**_paths(), "QEMU_CPU": cell.processor}
+    chosen = [] if name == next(iter(CELLS)) else ["-k", cell.level]  # a processor skips the levels that it lacks
+    command = ["/usr/bin/python3", "-m", "pytest", "/opt/octavo/tests/kernels", "-q", "-p", "no:cacheprovider", *chosen]
+    command += ["--ignore=/opt/octavo/tests/kernels/test_vec.py", f"--junitxml=/opt/octavo/{out.relative_to(ROOT)}"]
+    subprocess.run(inside(command, environment), capture_output=True, timeout=KERNELS_TIMEOUT_S)
+
+
+def _paths() -> dict[str, str]:
+    return {"PYTHONPATH": "/opt/octavo/src:/opt/octavo:/opt/site"}
 
 
 def _module(version: str) -> None:

@@ -21,7 +21,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-LEVELS = ("scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "avx512fast", "amx")
+LEVELS = (
+    *("scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "avx512fast", "amx"),
+    *("neon", "dotprod", "sve", "i8mm", "bf16", "svebf16"),
+)
 
 
 def checked_force(level: str, found: Any) -> Any:

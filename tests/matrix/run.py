@@ -2,7 +2,7 @@
 
 Writes build/matrix/report.json (the layout is in report.py) and report.md, and exits 1 if anything failed. A cell counts as run
 only if the kernels that did the work are known and are its own. `--full` builds what is missing (the emulated module) and runs
-the kernel tests of emulated levels too; without it a cell that lacks its module says so.
+the kernel tests of emulated and Arm levels too; without it a cell that lacks its module says so.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -111,10 +112,18 @@ def kernel_tests(module: Path | None, is_full: bool) -> dict[str, dict[str, int]
     return count_by_level(ElementTree.parse(out))
 
 
+def arm_kernel_tests(name: str) -> dict[str, dict[str, int]]:
+    """The same of one Arm cell, on its processor."""
+    out = FOLDER / f"kernels-arm-{name}.xml"
+    arm.run_kernel_tests(name, out)
+    return count_by_level(ElementTree.parse(out)) if out.exists() else {"": {"passed": 0, "failed": 1, "skipped": 0}}
+
+
 def count_by_level(tree: Any) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
     for case in tree.iter("testcase"):
-        words = str(case.get("name")).replace("[", "-").replace("]", "-").replace("__", "-").split("-")
+        name = str(case.get("name"))
+        words = [*re.findall(r"__(\w+)", name), *re.split(r"[\[\]-]|__", name)]
         level = next((word for word in words if word in report.LEVELS), "")
         row = counts.setdefault(level, {"passed": 0, "failed": 0, "skipped": 0})
         is_bad = case.find("failure") is not None or case.find("error") is not None
@@ -154,7 +163,7 @@ def with_result(cell: dict[str, Any], found: Any) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ci/matrix", description=__doc__)
     parser.add_argument(
-        "--full", action="store_true", help="build the emulated module and run its kernel tests as well"
+        "--full", action="store_true", help="build the emulated module and run its kernel tests and Arm's as well"
     )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", metavar="WORD", default="", help="cells whose name holds this")
@@ -183,6 +192,9 @@ def main(arguments: list[str] | None = None) -> int:
         }
         pairs = {c["name"]: [pool.submit(worker, "digests", c["name"], module=m) for m in (None, clang.module)]
                  for c in native_cells(listed) if clang.module}  # fmt: skip
+        if args.full:
+            mine = [c for c in listed if runs_by_qemu(c) and "error" not in c]
+            tests |= {f"qemu, {c['name']}": pool.submit(arm_kernel_tests, c["name"].removeprefix("arm-")) for c in mine}
     rows = [with_result(cell, runs[cell["name"]].result()) if cell["name"] in runs else cell for cell in listed]
     for cell in native_cells(listed):
         name, level = cell["name"], cell["level"]

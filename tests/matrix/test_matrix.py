@@ -115,10 +115,14 @@ def test_a_forced_level_must_be_what_runs(chosen: list[str], why: str) -> None:
 def test_kernel_tests_are_counted_by_the_level_in_their_names() -> None:
     text = """<s><testcase name="t[linear_q4g32__avx2]"/>
     <testcase name="t[32-bf16-paged_attention_bf16__avx2]"><failure/></testcase>
-    <testcase name="t[scalar-2]"/><testcase name="t[add__amx]"><skipped/></testcase><testcase name="t"/></s>"""
+    <testcase name="t[scalar-2]"/><testcase name="t[add__amx]"><skipped/></testcase><testcase name="t"/>
+    <testcase name="t[bf16-pack_f32__neon]"/></s>"""
     counts = run.count_by_level(ElementTree.ElementTree(ElementTree.fromstring(text)))
     assert counts["avx2"] == {"passed": 1, "failed": 1, "skipped": 0}
-    assert counts["scalar"]["passed"] == counts[""]["passed"] == counts["amx"]["skipped"] == 1
+    assert (
+        counts["scalar"]["passed"] == counts[""]["passed"] == counts["amx"]["skipped"] == counts["neon"]["passed"] == 1
+    )
+    assert "bf16" not in counts, "a format in a name is no level"
 
 
 def test_a_worker_that_dies_is_an_error_of_its_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

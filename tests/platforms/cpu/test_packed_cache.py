@@ -179,8 +179,10 @@ def test_a_model_served_from_packed_weights_gives_the_same_bits(
 
 
 def test_machines_of_another_kind_keep_their_own_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = set()
+    paths = []
     for machine in ("x86_64", "aarch64"):
         monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
-        paths.add(PackedCache(tmp_path, b"model", b"one").path)
-    assert len(paths) == 2
+        paths.append(saved(tmp_path))
+    assert len(set(paths)) == 2 and all(path.exists() for path in paths)
+    changed = saved(tmp_path, b"two")
+    assert changed.exists() and [path.exists() for path in paths] == [True, False]
