@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from octavo.platforms.cpu.platform import CpuPlatform
+
+log = logging.getLogger("octavo.platforms")
 
 
 class ArmPlatform(CpuPlatform):
@@ -10,3 +14,14 @@ class ArmPlatform(CpuPlatform):
 
     name = "arm"
     module = "octavo._neon"
+
+    def refuse_levels(self) -> None:
+        """SVE's, where vectors have a length that its kernels were never verified at."""
+        native = self.native
+        bits, sve = 8 * int(native.module.sve_bytes()), native.levels["sve"]
+        if bits == 0 or native.available & sve:
+            return
+        reason = f"its kernels are verified for SVE vectors of 128, 256 and 512 bits, and here they have {bits}"
+        refused = [level for level, need in native.levels.items() if need & sve]
+        native.bad_levels.update(dict.fromkeys(refused, reason))
+        log.warning("level %s is not used: %s; the levels below serve instead", ", ".join(refused), reason)

@@ -43,6 +43,7 @@ class CpuPlatform:
         numerics: str = "exact",
     ) -> None:
         self.native = Native(load(module or self.module), isa, is_fast=numerics == "fast")
+        self.refuse_levels()
         for level in isa or ():  # an unknown one is an error now, not at the first kernel
             reason = self.native.reason_against(level)
             if reason:
@@ -56,6 +57,9 @@ class CpuPlatform:
         self._places = limits.topology.places(self.num_threads)
         # The model itself is kept: an id alone could come to mean another one.
         self._last: tuple[Model, KVSpec, Capacity, tuple[Recorded, RopeTables]] | None = None
+
+    def refuse_levels(self) -> None:
+        """Takes levels out of the choice that feature bits alone would allow, or says more of one than they do."""
 
     @property
     def levels(self) -> tuple[str, ...]:

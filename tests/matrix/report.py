@@ -3,7 +3,8 @@
 report.json: {
   "commit", "machine": {"processor", "python", "numpy", "compilers"}, "seconds", "notes": [text],
   "cells": [{"name", "platform", "level", "how": native | emulated | qemu | forced | clang, "reason": '' or why not run,
-             "ops": {op: {"passed", "failed", "max_error", "kernels": [name], "first_failure"}}, "seconds", "sve_bits" (Arm),
+             "ops": {op: {"passed", "failed", "max_error", "kernels": [name], "first_failure"}}, "seconds",
+             "sve_bits", "levels", "warnings" (of the Arm processor),
              "chosen": [kernel] (forced), "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
   "kernel_tests": {compiler: {level: {"passed", "failed", "skipped"}}},
   "summary": {"run", "not_run", "passed", "failed"}

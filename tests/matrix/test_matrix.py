@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.matrix import cases, report, run
+from tests.matrix import arm, cases, report, run
 from tests.platforms.cells import Cell, reference_cell
 
 from octavo.platforms.reference.ops import ReferenceOps
@@ -130,3 +130,28 @@ def test_a_worker_that_dies_is_an_error_of_its_cell(monkeypatch: pytest.MonkeyPa
     found = run.worker("cell", "no-such-cell")
     assert isinstance(found, dict) and "StopIteration" in found["error"]
     assert run.with_result(row(), found)["error"] == found["error"]
+
+
+@pytest.mark.parametrize(
+    ("bits", "levels", "warnings", "why"),
+    [
+        (256, ["neon", "sve"], [], ""),
+        (128, ["neon", "sve"], [], "SVE vectors of 128 bits where 256 are due"),
+        (256, ["neon"], [], "with SVE vectors of 256 bits levels neon run"),
+        (256, ["neon", "sve"], ["level sve is not used"], "warnings where 0 is due"),
+    ],
+)
+def test_an_arm_cell_is_the_processor_it_should_be(bits: int, levels: list[str], warnings: list[str], why: str) -> None:
+    said = arm.wrong_chip(arm.CELLS["sve256"], {"sve_bits": bits, "levels": levels, "warnings": warnings})
+    assert said == "" if why == "" else why in said
+
+
+@pytest.mark.parametrize(
+    ("levels", "warnings", "is_right"),
+    [(["neon"], ["one"], True), (["neon"], [], False), (["neon"], ["one", "two"], False), (["sve"], ["one"], False)],
+)
+def test_a_length_without_kernels_is_passed_over_with_one_warning(
+    levels: list[str], warnings: list[str], is_right: bool
+) -> None:
+    found = {"sve_bits": 1024, "levels": levels, "warnings": warnings}
+    assert (arm.wrong_chip(arm.CELLS["sve1024"], found) == "") == is_right

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -38,18 +39,27 @@ def run_cell(name: str) -> Any:
     from tests.matrix import cases
 
     results, seconds = cases.timed(cell_named(name), cases.reference_results(FOLDER))
+    made = {"ops": {op: asdict(result) for op, result in results.items()}, "seconds": seconds}
+    return made | (arm_chip() if name.startswith("arm-") else {})
+
+
+def arm_chip() -> dict[str, Any]:
+    """Of the Arm processor that this runs on: length of an SVE vector (0: has none), levels that run where nobody asks for one,
+    and what the engine warns of."""
+    from octavo.platforms.arm.platform import ArmPlatform
+
+    warnings: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("octavo.platforms")
+    log.addHandler(handler)
+    platform = ArmPlatform(1)
+    log.removeHandler(handler)
     return {
-        "ops": {op: asdict(result) for op, result in results.items()},
-        "seconds": seconds,
-        "sve_bits": sve_bits(name),
+        "sve_bits": 8 * int(platform.native.module.sve_bytes()),
+        "levels": list(platform.levels),
+        "warnings": warnings,
     }
-
-
-def sve_bits(name: str) -> int:
-    """Length of an SVE vector as an Arm cell's system tells it; 0 without."""
-    from octavo.platforms.cpu.native import load
-
-    return 8 * int(load().sve_bytes()) if name.startswith("arm-") else 0
 
 
 def bits(name: str) -> Any:
