@@ -18,7 +18,7 @@ from typing import Any
 
 from ci.arm import HOME, ROOT, cmake_options, inside, install, make_root, missing, run
 
-__all__ = ["CELLS", "make", "missing", "run_cell"]
+__all__ = ["CELLS", "make", "missing", "run_cell", "run_kernel_tests", "run_self_test"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ CELLS = {
     "svebf16-256": ArmCell("svebf16", "max,sve256=on", 256),
     "svebf16-512": ArmCell("svebf16", "max,sve512=on", 512),
 }
-PACKAGES = ["numpy", "msgspec", "blake3", "pytest", "hypothesis"]
+PACKAGES = ["numpy", "msgspec", "blake3", "safetensors", "pytest", "hypothesis"]
 TIMEOUT_S = 1200
 KERNELS_TIMEOUT_S = 3600
 
@@ -53,9 +53,11 @@ def make() -> str:
     """Builds the root and the module; '' or why not."""
     try:
         version = make_root()
-        site = HOME / "root/opt/site"
-        if not site.exists():
+        site, listed = HOME / "root/opt/site", " ".join(PACKAGES)
+        stamp = site / "packages.txt"
+        if not stamp.exists() or stamp.read_text() != listed:
             install(version, site, PACKAGES)
+            stamp.write_text(listed)
         _module(version)
     except subprocess.CalledProcessError as error:
         return f"{error}: {error.output}"
@@ -102,6 +104,16 @@ def run_kernel_tests(name: str, out: Path) -> None:
     command = ["/usr/bin/python3", "-m", "pytest", "/opt/octavo/tests/kernels", "-q", "-p", "no:cacheprovider", *chosen]
     command += ["--ignore=/opt/octavo/tests/kernels/test_vec.py", f"--junitxml=/opt/octavo/{out.relative_to(ROOT)}"]
     subprocess.run(inside(command, environment), capture_output=True, timeout=KERNELS_TIMEOUT_S)
+
+
+def run_self_test(out: Path) -> None:
+    """The tests that plant faults in kernels, to a JUnit file: a level with wrong bits is refused, and answers stay right."""
+    out.unlink(missing_ok=True)
+    environment = {**_paths(), "QEMU_CPU": CELLS["sve256"].processor}
+    command = ["/usr/bin/python3", "-m", "pytest", "/opt/octavo/tests/platforms/cpu/test_selftest.py", "-q"]
+    command += ["-p", "no:cacheprovider", "-k", "not under_50_ms and not golden_bits_are"]
+    command += [f"--junitxml=/opt/octavo/{out.relative_to(ROOT)}"]
+    subprocess.run(inside(command, environment), capture_output=True, timeout=TIMEOUT_S)
 
 
 def _paths() -> dict[str, str]:

@@ -125,6 +125,10 @@ def test_kernel_tests_are_counted_by_the_level_in_their_names() -> None:
     assert "bf16" not in counts, "a format in a name is no level"
 
 
+def test_tests_that_left_no_report_are_one_failure(tmp_path: Path) -> None:
+    assert run.counted(tmp_path / "none.xml")[""]["failed"] == 1
+
+
 def test_a_worker_that_dies_is_an_error_of_its_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run, "FOLDER", tmp_path)
     found = run.worker("cell", "no-such-cell")
