@@ -60,6 +60,15 @@ def test_loops_alike_are_one_line() -> None:
     assert table.splitlines()[2:] == ["| `a` | neon | x | 40% | 9 | 2.0 (90%) |"]
 
 
+def test_units_of_a_kind_share_what_only_some_of_them_can_do() -> None:
+    units = ["N9UnitV0", "N9UnitV1", "N9UnitL01.\0", "N9UnitL01.\1", "N9UnitL2"]
+    uses = [(0, 0, 9.0), (2, 0, 6.0), (2, 1, 2.0), (2, 2, 4.0), (2, 3, 4.0), (2, 4, 1.0)]
+    names = ("InstructionIndex", "ResourceIndex", "ResourceUsage")
+    view = {"ResourcePressureInfo": [dict(zip(names, use, strict=True)) for use in uses]}
+    region = {"Instructions": ["a", "b"], "ResourcePressureView": view}
+    assert loops.busiest({"CodeRegions": [region], "TargetInfo": {"Resources": units}}) == 4.0
+
+
 @pytest.mark.skipif(loops.missing() != "", reason="needs llvm-mca of LLVM 22")
 def test_a_chain_of_dependent_steps_is_slower_than_its_limit() -> None:
     chain = ["fmla v0.4s, v0.4s, v0.4s"] * 8
