@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 OBJDUMP, MCA = "llvm-objdump-22", "llvm-mca-22"
 PACKAGES = {MCA: "llvm-22", OBJDUMP: "llvm-22"}
