@@ -2,6 +2,7 @@
 //
 // Chains of up to four rows are in registers together, even and odd ones; the rows' values come by lane, two pairs to a load. Lanes
 // beyond the last are left out by a predicate. Where widening takes several instructions, a block is widened once for many rows.
+// With FEAT_BF16 BFMLALB and BFMLALT take pairs of bfloat16 as they lie; rows, rounded to bfloat16, hold it in each upper half.
 #pragma once
 #include "attention/segment.inl.h"
 #include "sve/vectors.inl.h"
@@ -53,6 +54,11 @@ struct Widened<int8_t> {
 // Pair rows as they lie, from a lane on.
 template <class T>
 struct InPlace {
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  static constexpr bool kIsPairs = std::is_same_v<T, BF16>;
+#else
+  static constexpr bool kIsPairs = false;
+#endif
   const T* at;
   int64_t stride;
   OCTAVO_INLINE void pairs(int64_t i, svbool_t active, int v, svfloat32_t& even, svfloat32_t& odd) const {
@@ -60,14 +66,41 @@ struct InPlace {
   }
 };
 
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+template <int R, int N, int v, int j>
+OCTAVO_INLINE void add_pairs(const Registers<svfloat32_t>& even, const Registers<svfloat32_t>& odd, const Registers<svfloat32_t>& in,
+                             svbool_t active, const BF16* at) {
+  const svbfloat16_t w = svreinterpret_bf16_u32(svld1_vnum_u32(active, reinterpret_cast<const uint32_t*>(at), v));
+  steps<0, R>([&] OCTAVO_STEP(r) {
+    const svbfloat16_t x = svreinterpret_bf16_f32(in.template at<r>());
+    fma_lane_low<r, 4 * j + 1>(even.template at<r * N + v>(), w, x);
+    fma_lane_high<r, 4 * j + 3>(odd.template at<r * N + v>(), w, x);
+  });
+}
+#else
+template <int R, int N, int v, int j, class T>
+void add_pairs(const Registers<svfloat32_t>&, const Registers<svfloat32_t>&, const Registers<svfloat32_t>&, svbool_t, const T*);
+#endif
+
 // Pair rows widened before: N vectors of even elements, then of odd ones.
 template <int N>
 struct Unpacked {
+  static constexpr bool kIsPairs = false;
   const float* at;
   OCTAVO_INLINE void pairs(int64_t i, svbool_t active, int v, svfloat32_t& even, svfloat32_t& odd) const {
     const float* row = at + 2 * N * i * static_cast<int64_t>(svcntw());
     even = svld1_vnum_f32(active, row, v);
     odd = svld1_vnum_f32(active, row, N + v);
+  }
+};
+
+// Even and odd elements in rows of their own, from a lane on.
+struct InPlanes {
+  static constexpr bool kIsPairs = false;
+  Planes view;
+  OCTAVO_INLINE void pairs(int64_t i, svbool_t active, int v, svfloat32_t& even, svfloat32_t& odd) const {
+    even = svld1_vnum_f32(active, view.even + i * view.stride, v);
+    odd = svld1_vnum_f32(active, view.odd + i * view.stride, v);
   }
 };
 
@@ -84,6 +117,7 @@ inline void dot_tile(const RowBlock& b, const Source& source, int64_t row, int64
     steps<0, R>([&] OCTAVO_STEP(r) { in.template at<r>() = svld1rq_f32(loaded, x + r * lda); });
     steps<0, count>([&] OCTAVO_STEP(j) {
       steps<0, N>([&] OCTAVO_STEP(v) {
+        if constexpr (Source::kIsPairs) return add_pairs<R, N, v, j>(even, odd, in, active, source.at + (i + j) * source.stride);
         svfloat32_t y, z;
         source.pairs(i + j, active, v, y, z);
         steps<0, R>([&] OCTAVO_STEP(r) {
@@ -165,9 +199,14 @@ inline void dot_lanes(const RowBlock& b, const Packed<T>& view, int64_t begin, i
   dot_source<N>(b, source, begin, end, lane, active);
 }
 
+template <int N>
+inline void dot_lanes(const RowBlock& b, const Planes& view, int64_t begin, int64_t end, int64_t lane, svbool_t active) {
+  dot_source<N>(b, InPlanes{{view.even + lane, view.odd + lane, view.stride}}, begin, end, lane, active);
+}
+
 // Rows [begin, end) x lanes [0, lanes). One row or two take more vectors, so that the latency of a product does not show.
-template <class T>
-inline void dot_block(const RowBlock& b, const Packed<T>& view, int64_t begin, int64_t end, int64_t lanes) {
+template <class View>
+inline void dot_block(const RowBlock& b, const View& view, int64_t begin, int64_t end, int64_t lanes) {
   const int64_t width = static_cast<int64_t>(svcntw());
   int64_t lane = 0;
   if (end - begin <= 2)

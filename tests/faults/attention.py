@@ -7,7 +7,7 @@ from tests.faults.fault import Fault
 SEGMENT, PAGED, VARLEN, APPEND, ROWS, SOFTMAX, SHARED, DOT = (
     f"csrc_common/attention/{name}.inl.h"
     for name in (
-        *("segment", "paged_rows", "varlen_attention", "kv_append", "rows", "softmax", "paged_units"),
+        *("segment", "paged_rows", "varlen_units", "kv_append", "rows", "softmax", "paged_units"),
         "dot32",
     )
 )
