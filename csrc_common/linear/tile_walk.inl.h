@@ -22,8 +22,8 @@ constexpr int64_t kStreamAhead = 16 << 10;  // bytes
 template <int C>
 class Ahead {
  public:
-  // `record`: the tile's first.
-  Ahead(const TileAt& at, const uint8_t* record, int64_t panel_bytes)
+  // `record`: the tile's first. Inline by force, and so in registers.
+  __attribute__((always_inline)) Ahead(const TileAt& at, const uint8_t* record, int64_t panel_bytes)
       : panel_bytes_(panel_bytes), turns_(at.turns), left_(at.turn) {
     const bool is_stream = C == 1 && at.turns == 1, is_last = at.panel + C >= at.end;
     distance_ = is_stream ? kStreamAhead : (is_last ? at.next - at.panel : C) * panel_bytes;
@@ -117,9 +117,12 @@ inline void block_of_tiles(const Kernel& kernel, const Span& s) {
 constexpr int64_t kBlockBytes = 384 << 10;  // of a block's int8 inputs
 constexpr int kUnitsPerThread = 8;          // so that threads end together
 
+// Which units follow each other: all blocks of a group of panels, or all groups of a block of rows.
+enum class Order { kGroups, kBlocks };
+
 // Calls body(span) for the units (group of panels, block of rows) of this thread, both as even as can be: blocks of up to `most`
 // rows, groups of whole tiles of `wide` panels.
-template <class Body>
+template <Order order = Order::kGroups, class Body>
 inline void run_units(const LinearArgs& a, const Step& step, const Lane& lane, int64_t panel_bytes, int64_t most, int64_t wide,
                       Body&& body) {
   const int64_t rows = num_rows(a.rows, step), panels = round_up(a.n, kPanel) / kPanel;
@@ -135,9 +138,11 @@ inline void run_units(const LinearArgs& a, const Step& step, const Lane& lane, i
   bool is_first = lane.num_threads > 1;
   for (int64_t begin, end; lane.claim(groups * blocks, 1, &begin, &end);)
     for (int64_t unit = begin; unit < end; ++unit, is_first = false) {
-      const int64_t panel = unit / blocks * group, block = unit % blocks, next = is_descending ? unit - 1 : unit + 1;
+      const auto group_of = [&](int64_t u) { return order == Order::kGroups ? u / blocks : u % groups; };
+      const int64_t panel = group_of(unit) * group, block = order == Order::kGroups ? unit % blocks : unit / groups;
+      const int64_t next = is_descending ? unit - 1 : unit + 1;
       const int64_t first = rows * block / blocks, last = rows * (block + 1) / blocks;
-      body(Span{first, last - first, panel, panel + group < panels ? group : panels - panel, next / blocks * group,
+      body(Span{first, last - first, panel, panel + group < panels ? group : panels - panel, group_of(next) * group,
                 is_first});
     }
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr int kTileRows = 4;
 
 template <class Format, int R, int N, int part0>
-inline void group_half(const LinearArgs& a, const Format& format, const TileAt& at, int64_t panel_bytes, float* sums) {
+[[gnu::noinline]] void group_half(const LinearArgs& a, const Format& format, const TileAt& at, int64_t panel_bytes, float* sums) {
   using Codes = typename Format::Codes;
   const int64_t inputs = format.inputs(), groups = round_up(a.k, inputs) / inputs, ldx = a.ldx, lds = a.lds;
   const int8_t* x = static_cast<const int8_t*>(a.x) + at.row * ldx;
@@ -59,9 +59,9 @@ inline void group_half(const LinearArgs& a, const Format& format, const TileAt& 
     for (int i = 0; i < N; ++i) V::store(sums + 16 * r + 4 * (part0 + i), acc[r][i]);
 }
 
-template <class Format>
+template <class Format, int rows>
 struct GroupKernel {
-  static constexpr int kRows = kTileRows, kPanels = 1, kSingles = 0, kInputBytes = 1;
+  static constexpr int kRows = rows, kPanels = 1, kSingles = 0, kInputBytes = 1;
 
   const LinearArgs& a;
   int64_t panel_bytes;
@@ -81,11 +81,11 @@ struct GroupKernel {
   }
 };
 
-template <class Format>
+template <class Format, int rows>
 inline void run_groups(const LinearArgs& a, const Step& step, const Lane& lane) {
   const Format format(a.flags);
   const int64_t inputs = format.inputs();
-  run_kernel<GroupKernel<Format>>(a, step, lane, round_up(a.k, inputs) / inputs * format.bytes());
+  run_kernel<GroupKernel<Format, rows>>(a, step, lane, round_up(a.k, inputs) / inputs * format.bytes());
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 // linear_i4: 4-bit weights in groups of 32, 64 or 128 with scales (and zero points) kept apart.
 #pragma once
 #include "linear/group_tile.inl.h"
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#include "linear/group_pairs.inl.h"
+#endif
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -18,6 +21,20 @@ struct Halves32 {
   static OCTAVO_INLINE I start(const uint8_t*, int, int32_t asum) { return vdupq_n_s32(zero ? -zero * asum : 0); }
   static OCTAVO_INLINE void scales(const uint8_t* record, F (&out)[4]) { halves16(record + Codes::kChunk, out); }
   static OCTAVO_INLINE void mins(const uint8_t* record, F (&out)[4]) { halves16(record + Codes::kChunk + 32, out); }
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  static constexpr bool kUsesSums = has_min || zero != 0;
+  static OCTAVO_INLINE I staged_sum(I asum) { return has_min ? V::bits(V::cvt_f32(asum)) : vmulq_n_s32(asum, -zero); }
+  static OCTAVO_INLINE I start_pair(const uint8_t*, int, I staged) { return zero ? staged : vdupq_n_s32(0); }
+  template <int N>
+  static OCTAVO_INLINE void scale_pairs(const uint8_t* codes, int64_t to_halves, F (&out)[2 * N]) {
+    half_pairs<N>(codes + Codes::kChunk + to_halves, out);
+  }
+  template <int N>
+  static OCTAVO_INLINE void min_pairs(const uint8_t* codes, int64_t to_halves, F (&out)[2 * N]) {
+    half_pairs<N>(codes + Codes::kChunk + 32 + to_halves, out);
+  }
+#endif
 };
 
 template <bool has_zeros>
@@ -50,34 +67,66 @@ class I4 {
                                    : V::load(reinterpret_cast<const float*>(p) + 4 * i);
   }
 
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  static constexpr bool kUsesSums = has_zeros;
+  static OCTAVO_INLINE I staged_sum(I asum) { return vnegq_s32(asum); }
+  OCTAVO_INLINE I start_pair(const uint8_t* record, int two, I staged) const {
+    if constexpr (!has_zeros) return vdupq_n_s32(0);
+    const uint8_t* zeros = record + zeros_at_ + 2 * two;
+    return vmulq_s32((I{zeros[0], zeros[1], zeros[0], zeros[1]}), staged);
+  }
+  template <int N>
+  OCTAVO_INLINE void scale_pairs(const uint8_t* codes, int64_t to_halves, F (&out)[2 * N]) const {
+    const uint8_t* p = codes + scales_at_;
+    if (flags_ & kScaleF16) return half_pairs<N>(p + to_halves, out);
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i)
+      halves_twice(flags_ & kScaleBf16 ? V::load_bf16(reinterpret_cast<const uint16_t*>(p + to_halves) + 4 * i)
+                                       : V::load(reinterpret_cast<const float*>(p) + 4 * i),
+                   out + 2 * i);
+  }
+#endif
+
  private:
   const int32_t flags_;
   const int64_t inputs_, bytes_, scales_at_, zeros_at_;
 };
 
+template <class Format>
+inline void run_grouped(const LinearArgs& a, const Step& step, const Lane& lane) {
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  const Format format(a.flags);
+  const GroupPairs<Format> pairs{a, format, round_up(a.k, format.inputs()) / format.inputs() * format.bytes()};
+  if (is_paired(pairs, step, lane)) return run_pairs(pairs, step, lane);
+  run_groups<Format, 1>(a, step, lane);
+#else
+  run_groups<Format, kTileRows>(a, step, lane);
+#endif
+}
+
 }  // namespace
 
 void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasMin) return run_groups<Halves32<NibbleCodes, true, 0>>(a, step, lane);
-  if (a.flags & kZero8) return run_groups<Halves32<SignedNibbles, false, 0>>(a, step, lane);
-  run_groups<Halves32<NibbleCodes, false, 0>>(a, step, lane);
+  if (a.flags & kHasMin) return run_grouped<Halves32<NibbleCodes, true, 0>>(a, step, lane);
+  if (a.flags & kZero8) return run_grouped<Halves32<SignedNibbles, false, 0>>(a, step, lane);
+  run_grouped<Halves32<NibbleCodes, false, 0>>(a, step, lane);
 }
 
 void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
-  run_groups<Halves32<ByteCodes, false, 0>>(*static_cast<const LinearArgs*>(raw), step, lane);
+  run_grouped<Halves32<ByteCodes, false, 0>>(*static_cast<const LinearArgs*>(raw), step, lane);
 }
 
 void linear_q5g32(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasMin) return run_groups<Halves32<PlaneCodes<4, 1, 0>, true, 0>>(a, step, lane);
-  run_groups<Halves32<PlaneCodes<4, 1, 0>, false, 16>>(a, step, lane);
+  if (a.flags & kHasMin) return run_grouped<Halves32<PlaneCodes<4, 1, 0>, true, 0>>(a, step, lane);
+  run_grouped<Halves32<PlaneCodes<4, 1, 0>, false, 16>>(a, step, lane);
 }
 
 void linear_i4(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasZeros) return run_groups<I4<true>>(a, step, lane);
-  run_groups<I4<false>>(a, step, lane);
+  if (a.flags & kHasZeros) return run_grouped<I4<true>>(a, step, lane);
+  run_grouped<I4<false>>(a, step, lane);
 }
 
 }  // namespace octavo::OCTAVO_ISA_NS

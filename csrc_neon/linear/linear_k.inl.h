@@ -6,6 +6,9 @@
 #pragma once
 #include "linear/codes.inl.h"
 #include "linear/tile_walk.inl.h"
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#include "linear/k_pairs.inl.h"
+#endif
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -15,13 +18,13 @@ template <class P>
 struct KLayout {
   using Codes = PlaneCodes<P::kLow, P::kHigh, P::kZero>;
   static constexpr int kGroup = P::kGroup;
-  static constexpr bool kMin = P::kMin, kPairs = P::kPairs, kSigned = P::kSigned;
+  static constexpr bool kMin = P::kMin, kPairs = P::kPairs, kSigned = P::kSigned, kFolds = P::kFolds;
   static constexpr int64_t kScalesAt = P::kScalesAt, kMinsAt = P::kMinsAt, kHalvesAt = P::kHalvesAt, kBytes = P::kBytes;
 };
 struct Q4kLayout {
   using Codes = NibbleCodes;
   static constexpr int kGroup = 32;
-  static constexpr bool kMin = true, kPairs = false, kSigned = false;
+  static constexpr bool kMin = true, kPairs = false, kSigned = false, kFolds = false;
   static constexpr int64_t kScalesAt = 2048, kMinsAt = 2176, kHalvesAt = 2304, kBytes = 2368;
 };
 
@@ -111,15 +114,15 @@ OCTAVO_INLINE void k_block(const LinearArgs& a, const uint8_t* record, int part0
   }
 }
 
-template <class L>
+template <class L, int rows>
 struct KKernel {
-  static constexpr int kRows = 4, kPanels = 1, kSingles = 0, kInputBytes = 1;
+  static constexpr int kRows = rows, kPanels = 1, kSingles = 0, kInputBytes = 1;
 
   const LinearArgs& a;
   int64_t panel_bytes;
 
   template <int R, int C>
-  void tile(const TileAt& at) const {
+  [[gnu::noinline]] void tile(const TileAt& at) const {
     static_assert(C == 1, "a panel at a time");
     const int64_t blocks = round_up(a.k, 256) / 256;
     const int8_t* x = static_cast<const int8_t*>(a.x) + at.row * a.ldx;
@@ -144,7 +147,14 @@ struct KKernel {
 template <class L>
 inline void run_k(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
-  run_kernel<KKernel<L>>(a, step, lane, round_up(a.k, 256) / 256 * L::kBytes);
+  const int64_t bytes = round_up(a.k, 256) / 256 * L::kBytes;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  const KPairs<L> pairs{a, bytes};
+  if (is_paired(pairs, step, lane)) return run_pairs(pairs, step, lane);
+  run_kernel<KKernel<L, 1>>(a, step, lane, bytes);
+#else
+  run_kernel<KKernel<L, 4>>(a, step, lane, bytes);
+#endif
 }
 
 }  // namespace

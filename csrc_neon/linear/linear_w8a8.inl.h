@@ -3,19 +3,23 @@
 #pragma once
 #include "linear/dots.inl.h"
 #include "linear/tile_walk.inl.h"
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#include "linear/w8a8_pairs.inl.h"
+#endif
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
+template <int rows>
 struct W8a8 {
-  static constexpr int kRows = 4, kPanels = 1, kSingles = 0, kInputBytes = 1;
+  static constexpr int kRows = rows, kPanels = 1, kSingles = 0, kInputBytes = 1;
 
   const LinearArgs& a;
   int64_t panel_bytes;
 
   // Of one or two rows two sums per output take turns, so that the latency of a product does not show.
   template <int R, int C>
-  void tile(const TileAt& at) const {
+  [[gnu::noinline]] void tile(const TileAt& at) const {
     static_assert(C == 1, "a panel at a time");
     constexpr int S = R <= 2 ? 2 : 1;
     const int8_t* x = static_cast<const int8_t*>(a.x) + at.row * a.ldx;
@@ -24,7 +28,7 @@ struct W8a8 {
     Ahead<1> ahead(at, codes, panel_bytes);
     Ints<R, 4> isum[S];
     for (auto& sum : isum) sum.clear();
-    for (int64_t i = 0; i < k; i += 16, codes += 256) {
+    for (int64_t i = 0; i < k; i += 16) {
       ahead.ask(codes, 256);
       Bytes in[R];
 #pragma GCC unroll 8
@@ -32,9 +36,9 @@ struct W8a8 {
       Dots<R, 4> dots[S];
       each<0, 4>([&](auto n) __attribute__((always_inline)) {
         constexpr int s = n / 2 % S;  // two steps to a sum
-        dots[s].template add<n, n % 2, 2>(&isum[s], in, [&](auto p) __attribute__((always_inline)) {
-          return load_bytes(codes + 64 * n + 16 * p);
-        });
+        Bytes parts[4];
+        load_four(codes, parts);
+        dots[s].template add<n, n % 2, 2>(&isum[s], in, [&](auto p) __attribute__((always_inline)) { return parts[p]; });
       });
     }
     const auto* scales = reinterpret_cast<const float*>(static_cast<const uint8_t*>(a.weight) + (at.panel + 1) * panel_bytes -
@@ -57,7 +61,14 @@ struct W8a8 {
 
 void linear_w8a8(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
-  run_kernel<W8a8>(a, step, lane, panel_bytes(PackedKind::w8a8, 0, a.k));
+  const int64_t bytes = panel_bytes(PackedKind::w8a8, 0, a.k);
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  const W8a8Pairs pairs{a, bytes};
+  if (is_paired(pairs, step, lane)) return run_pairs(pairs, step, lane);
+  run_kernel<W8a8<1>>(a, step, lane, bytes);
+#else
+  run_kernel<W8a8<4>>(a, step, lane, bytes);
+#endif
 }
 
 }  // namespace octavo::OCTAVO_ISA_NS

@@ -39,6 +39,7 @@ CELLS = {
     "sve256": ArmCell("sve", "a64fx,sve512=off", 256),
     "sve512": ArmCell("sve", "a64fx", 512),
     "sve1024": ArmCell("neon", "max,sve1024=on,sve-default-vector-length=128", 1024),
+    "i8mm": ArmCell("i8mm", "max,sve=off"),
     "bf16": ArmCell("bf16", "max,sve=off"),
     "svebf16-128": ArmCell("svebf16", "max,sve128=on", 128),
     "svebf16-256": ArmCell("svebf16", "max,sve256=on", 256),
