@@ -9,7 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.kernels.harness import FIXED, Kernel, aligned, kernels, lowest, run, same_bits, tile_counts, variants
-from tests.kernels.panels import BLOCKS, DENSE, HAS_MIN, PACKED, PLANES, ZERO8, nibbles, panels, planes, quads, stored
+from tests.kernels.panels import (
+    BLOCKS,
+    DENSE,
+    HAS_MIN,
+    NIBBLE_FLIP,
+    PACKED,
+    PLANES,
+    ZERO8,
+    nibbles,
+    panels,
+    planes,
+    quads,
+    stored,
+)
 from tests.kernels.test_prepare import INT8, prepare
 
 from octavo.platforms.reference import f32
@@ -260,7 +273,7 @@ def integer_case(kind: str, flags: int, codes: np.ndarray) -> np.ndarray:
     if kind in PLANES:
         body = planes(lanes, *PLANES[kind])
     elif kind == "q4g32":
-        body = nibbles(lanes)
+        body = nibbles(lanes) ^ (NIBBLE_FLIP if flags & ZERO8 else np.uint8(0))
     else:
         body = quads(lanes)
     ones = np.broadcast_to(np.ones(16, np.float16).view(np.uint8), (*body.shape[:2], 32))
