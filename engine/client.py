@@ -62,6 +62,7 @@ class AsyncEngine:
         self._queues: dict[str, asyncio.Queue[RequestOutput | Exception]] = {}
         self._stats: list[asyncio.Future[dict[str, float]]] = []
         self._death = ""
+        self._is_closing = False
         self._ended = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
         self._outbox: list[bytes] = []  # frames of this turn of the event loop
@@ -157,6 +158,7 @@ class AsyncEngine:
     async def drain(self, deadline_s: float) -> None:
         """Takes nothing new, finishes what runs; returns when the engine has ended. What is not finished within
         `deadline_s` ends with the reason "abort"."""
+        self._is_closing = True
         if self.is_alive:
             self._send(DrainRequest(deadline_s))
             try:
@@ -167,6 +169,7 @@ class AsyncEngine:
 
     async def close(self) -> None:
         """Ends the engine process, by force if it does not go."""
+        self._is_closing = True
         if self._writer is not None:
             self._flush()
             self._writer.close()
@@ -236,6 +239,8 @@ class AsyncEngine:
         self._death = reason or f"the engine process ended{'' if status is None else f' with status {status}'}"
         self._ended.set()
         error = EngineDeadError(self._death)
+        if self._ready.done() and not self._is_closing:
+            log.error("the engine is gone (%s): every answer is an error until it is started anew", self._death)
         if not self._ready.done():
             self._ready.set_exception(error)
             self._ready.exception()  # seen: whoever started it may have left already

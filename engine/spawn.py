@@ -10,9 +10,11 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from octavo.engine.config import EngineConfig
 
@@ -27,9 +29,24 @@ def spawn(config: EngineConfig, log_level: str | None = None) -> tuple[subproces
             end.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     command = [sys.executable, "-m", "octavo.engine.process", str(theirs.fileno()), str(os.getpid())]
     command += [log_level] if log_level else []
-    process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+    with _unhurried():
+        process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
     theirs.close()
     text = json.dumps(dataclasses.asdict(config), default=str).encode()
     with contextlib.suppress(ConnectionError):  # it has ended already: who attaches will be told so
         ours.sendall(len(text).to_bytes(4, "little") + text)
     return process, ours
+
+
+@contextlib.contextmanager
+def _unhurried() -> Iterator[None]:
+    """Holds Ctrl-C and SIGTERM back in this thread, and for good in a child that is started meanwhile: its parent decides
+    when it ends, from its first moment on, when it has not yet said so itself."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

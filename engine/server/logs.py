@@ -18,9 +18,10 @@ def setup_logging(level: str) -> None:
     """Sends the log to stderr; `level` is debug, info, warning or error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    LOG.handlers[:] = [handler]
-    LOG.setLevel(level.upper())
-    LOG.propagate = False
+    for log in (LOG, logging.getLogger("octavo.engine")):  # the latter: of the engine's client in this process
+        log.handlers[:] = [handler]
+        log.setLevel(level.upper())
+        log.propagate = False
 
 
 def log_fault(error: BaseException, request_id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -110,7 +111,11 @@ def test_a_bad_request_is_rejected_and_costs_nobody_else(model: Path) -> None:
     with_engine(model, body)
 
 
-def test_a_killed_engine_is_an_error_within_two_seconds(model: Path) -> None:
+def test_a_killed_engine_is_an_error_within_two_seconds_and_the_log_says_so(
+    model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("octavo.engine"), "propagate", True)
+
     async def body(engine: AsyncEngine) -> None:
         streams = [asyncio.create_task(collect(engine.submit(request(f"s{i}", max_tokens=240)))) for i in range(3)]
         await asyncio.sleep(0.05)
@@ -127,6 +132,34 @@ def test_a_killed_engine_is_an_error_within_two_seconds(model: Path) -> None:
             await engine.stats()
 
     with_engine(model, body)
+    assert "the engine is gone (" in caplog.text
+
+
+def test_an_engine_that_is_told_to_end_is_no_error_in_the_log(
+    model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("octavo.engine"), "propagate", True)
+
+    async def body(engine: AsyncEngine) -> None:
+        await engine.drain(1.0)
+
+    with_engine(model, body)
+    assert "the engine is gone" not in caplog.text
+
+
+def test_a_ctrl_c_before_the_engine_has_begun_is_its_parents_to_answer(model: Path) -> None:
+    """A terminal sends it to both; while the engine still imported it died of it, with a traceback."""
+    process, sock = spawn(config(model))
+
+    async def main() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process.send_signal(number)
+        engine = await AsyncEngine.attach(process, sock, deadline_s=60)
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(main(), 90))
+    assert process.wait() == 0
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM}
 
 
 def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
