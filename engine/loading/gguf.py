@@ -91,7 +91,8 @@ class _Header:
     def _read_preamble(self) -> None:
         magic = bytes(self.buffer[:4])
         if magic != b"GGUF":
-            raise FormatError(f"not a GGUF file: it begins with {magic!r}", field="magic", offset=0)
+            found = f"it begins with {magic!r}" if magic else "it is empty"
+            raise FormatError(f"not a GGUF file: {found}", field="magic", offset=0)
         self.pos = 4
         self.version = self.u32("version")
         if self.version not in (2, 3):
@@ -111,7 +112,9 @@ class _Header:
         start = self.pos
         if num_bytes > self.size - start:
             raise FormatError(
-                f"the file ends early: {num_bytes} bytes needed, {self.size - start} left", field=field, offset=start
+                f"the file ends early: {num_bytes} bytes needed, {self.size - start} left; is it complete?",
+                field=field,
+                offset=start,
             )
         self.pos = start + num_bytes
         return start
@@ -127,12 +130,12 @@ class _Header:
     def count(self, field: str, item_bytes: int, most: int) -> int:
         """A u64 count of items that take at least `item_bytes` each, refused if the file cannot hold them."""
         value = self.u64(field)
-        if value > most or value * item_bytes > self.size - self.pos:
-            raise FormatError(
-                f"a count of {value} does not fit: at most {most}, and {self.size - self.pos} bytes are left",
-                field=field,
-                offset=self.pos - 8,
+        left = self.size - self.pos
+        if value > most or value * item_bytes > left:
+            allowed = (
+                f"at most {most}" if value > most else f"{item_bytes} bytes each, and {left} are left; is it complete?"
             )
+            raise FormatError(f"a count of {value} does not fit: {allowed}", field=field, offset=self.pos - 8)
         return value
 
     def text(self, field: str, most: int, *, is_strict: bool) -> str:

@@ -42,8 +42,9 @@ def model_from_hub(repo: str, revision: str | None, choice: str | None, *, is_of
     `choice` is a file name or a quantization such as Q4_K_M. ModelError with the choices when it is not clear. A hub that
     cannot be asked does not matter to a model that was fetched before.
     """
+    asked = f"{repo}{f'@{revision}' if revision else ''}{f':{choice}' if choice else ''}"
     try:
-        names = _list_files(repo, revision, is_offline)
+        names = _list_files(repo, revision, is_offline, asked)
     except ModelError as error:
         if is_offline:
             raise
@@ -54,10 +55,13 @@ def model_from_hub(repo: str, revision: str | None, choice: str | None, *, is_of
         log.warning("%s; what was fetched before is used: %s", error, path)
         return path
     wanted = choose_files(repo, names, choice)
-    folder = _snapshot(repo, revision, wanted or list(SAFETENSORS_PATTERNS), is_offline)
+    folder = _snapshot(repo, revision, wanted or list(SAFETENSORS_PATTERNS), is_offline, asked)
     missing = [name for name in wanted if not (folder / name).is_file()]
     if missing:
-        raise ModelError(f"{repo}: not in the local cache: {', '.join(missing)}; run once without --offline")
+        raise ModelError(
+            f"{asked}: not in the hub's cache on this machine: {', '.join(missing)}; "
+            f"run `octavo pull {asked}` once with a network"
+        )
     return folder / wanted[0] if wanted else folder
 
 
@@ -103,9 +107,9 @@ def _has_quantization(name: str, quantization: str) -> bool:
     return re.search(rf"(?:^|[-._/]){re.escape(quantization.lower())}$", stem) is not None
 
 
-def _list_files(repo: str, revision: str | None, is_offline: bool) -> list[str]:
+def _list_files(repo: str, revision: str | None, is_offline: bool, asked: str) -> list[str]:
     if is_offline:
-        folder = _snapshot(repo, revision, None, True)
+        folder = _snapshot(repo, revision, None, True, asked)
         return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     hub = _hub()
     try:
@@ -115,7 +119,7 @@ def _list_files(repo: str, revision: str | None, is_offline: bool) -> list[str]:
         raise _failed(repo, error) from None
 
 
-def _snapshot(repo: str, revision: str | None, patterns: list[str] | None, is_offline: bool) -> Path:
+def _snapshot(repo: str, revision: str | None, patterns: list[str] | None, is_offline: bool, asked: str) -> Path:
     hub = _hub()
     try:
         return Path(
@@ -125,7 +129,7 @@ def _snapshot(repo: str, revision: str | None, patterns: list[str] | None, is_of
         if is_offline:
             raise ModelError(
                 f"{repo} is not in the hub's cache on this machine, and fetching is switched off (--offline, OCTAVO_OFFLINE); "
-                f"run `octavo pull {repo}` once with a network, or give a local folder"
+                f"run `octavo pull {asked}` once with a network, or give a local folder"
             ) from None
         raise _failed(repo, error) from None
 

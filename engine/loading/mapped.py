@@ -111,6 +111,10 @@ class WeightsFile:
         file = MappedFile(path)
         try:
             return cls(file)
+        except FormatError as error:
+            file.close()
+            error.args = (f"{file.path}: {error}",)
+            raise
         except BaseException:
             file.close()
             raise

@@ -120,6 +120,18 @@ def test_a_hostile_header_is_one_typed_error_with_field_and_offset(case: str, tm
     assert peak < 10_000_000
 
 
+def test_a_file_that_was_cut_short_is_named_and_suspected(tmp_path: Path) -> None:
+    """What an interrupted download or copy leaves, wherever it stopped."""
+    whole = gguf(keys=(key_u32("k", 1),), tensors=(tensor("w", [4]), tensor("v", [4], offset=32)), data=48)
+    path = tmp_path / "x.gguf"
+    for size in (0, 4, 20, 30, len(whole) - 60, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FormatError) as caught:
+            GGUFFile.open(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert "complete?" in str(caught.value) or "it is empty" in str(caught.value)
+
+
 def test_the_offset_named_is_where_the_bad_number_lies(tmp_path: Path) -> None:
     content = gguf(tensors=(tensor("w", [1] * 9),), data=64)
     path = tmp_path / "x.gguf"

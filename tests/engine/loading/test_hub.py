@@ -120,3 +120,5 @@ def test_the_librarys_errors_become_one_line(tmp_path: Path, monkeypatch: pytest
     assert "\n" not in str(caught.value)
     with pytest.raises(ModelError, match=r"o/n is not in the hub's cache .* run `octavo pull o/n` once"):
         model_from_hub("o/n", None, None, is_offline=True)
+    with pytest.raises(ModelError, match=r"run `octavo pull o/n@v2:Q8_0` once"):
+        model_from_hub("o/n", "v2", "Q8_0", is_offline=True)
