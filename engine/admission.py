@@ -26,9 +26,11 @@ def check_length(request: Request, kv: KVManager, max_model_len: int) -> None:
         if max_model_len <= num_pool
         else f"the KV pool of {kv.pool.num_usable} blocks of {kv.block_tokens} tokens holds {num_pool} tokens"
     )
+    has, do = f"the prompt has {num_prompt} tokens", "shorten the prompt"
+    if num_prompt < max_len:
+        has, do = f"{has} and {wanted - num_prompt} more are asked for", f"{do} or lower max_tokens"
     raise TooLargeError(
-        f"the prompt has {num_prompt} tokens and {wanted - num_prompt} more are asked for, but {limit}; "
-        "shorten the prompt or lower max_tokens",
+        f"{has}, but {limit}, answer included; {do}",
         param="prompt" if num_prompt >= max_len else "max_tokens",
     )
 

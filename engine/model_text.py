@@ -18,6 +18,11 @@ from octavo.engine.text.chat_template import ChatTemplate
 from octavo.engine.text.output import TextStream
 from octavo.engine.text.tokenizer import Tokenizer
 
+NO_TEMPLATE = (
+    "this model has no chat template; complete plain text (/v1/completions, octavo generate without --chat), or serve it with "
+    "--chat-template"
+)
+
 
 class ModelText:
     """Tokenizer and chat template (None: the model has none) of one model."""
@@ -46,7 +51,7 @@ class ModelText:
         """Ids of a conversation, rendered by the model's template. RequestError where it refuses the messages."""
         if self.template is None:
             raise RequestError(
-                "this model has no chat template; use completions, or name a template when starting",
+                NO_TEMPLATE,
                 param="messages",
                 code="no_chat_template",
             )

@@ -94,9 +94,13 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError(f"there is no command {name!r}; {hint}")
     parser, module = _command_parser(name)
     words, rest = list(argv[1:]), []
-    if getattr(module, "TAKES_REST", False) and "--" in words:
+    takes_rest = getattr(module, "TAKES_REST", False)
+    if takes_rest and "--" in words:
         words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
-    args = parser.parse_args(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        after = "; what is meant for the benchmark goes after --" if takes_rest else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{after}")
     args.rest = rest
     code: int = module.run(args)
     return code

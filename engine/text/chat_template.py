@@ -87,7 +87,7 @@ class ChatTemplate:
             if template not in BUILTIN_TEMPLATES and "{" not in template:
                 raise ModelError(
                     f"there is no built-in chat template {template!r}; built in are {', '.join(BUILTIN_TEMPLATES)}; "
-                    "or give the template's text"
+                    "or give a template's text (--chat-template takes the file that holds it)"
                 )
         if not sources:
             raise ModelError(

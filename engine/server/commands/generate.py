@@ -10,7 +10,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import ConfigError
-from octavo.engine.server.commands.options import add_engine, add_model, add_sampling, engine_options, sampling_params
+from octavo.engine.server.commands.options import (
+    add_engine,
+    add_model,
+    add_sampling,
+    engine_options,
+    pieces,
+    sampling_params,
+    whole,
+)
 from octavo.engine.starting import settle
 
 if TYPE_CHECKING:
@@ -30,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", metavar="PROMPT", help="the text; - reads it from standard input")
     parser.add_argument("--chat", action="store_true", help="ask as a user, through the model's chat template")
     parser.add_argument("--system", metavar="TEXT", help="system message, with --chat")
-    parser.add_argument("-n", type=int, default=1, help="number of answers (default 1)")
+    parser.add_argument("-n", type=whole, default=1, help="number of answers (default 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead of the text")
     add_sampling(parser, 128)
     add_engine(parser)
@@ -55,13 +63,14 @@ def run(args: argparse.Namespace) -> int:
     load_s = time.perf_counter() - started
     if args.chat:
         system = [] if args.system is None else [{"role": "system", "content": args.system}]
-        pieces = llm.stream_chat([*system, {"role": "user", "content": prompt}], params)
+        messages = [*system, {"role": "user", "content": prompt}]
+        answer = pieces(args, params, lambda params: llm.stream_chat(messages, params))
     else:
-        pieces = llm.stream(prompt, params)
+        answer = pieces(args, params, lambda params: llm.stream(prompt, params))
     does_stream = params.n == 1 and not args.json
     done: list[Completion] = []
     first_s = 0.0
-    for piece in pieces:
+    for piece in answer:
         first_s = first_s or time.perf_counter() - started
         if does_stream:
             print(piece.text, end="", flush=True)

@@ -7,6 +7,7 @@ where they are defined.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from octavo.engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from octavo.engine.config import Environment
+    from octavo.engine.llm import Piece
     from octavo.engine.sampling_params import SamplingParams
 
 _ENGINE = (
@@ -29,6 +31,22 @@ def positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
+
+
+def number(text: str) -> float:
+    """Any number; bounds are checked where they are defined."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def whole(text: str) -> int:
+    """Any whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
 def gibibytes(text: str) -> int:
@@ -87,7 +105,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     choice("--policy", "order of waiting requests")
     add(
         "--itl-ms",
-        type=float,
+        type=number,
         metavar="MS",
         help="time between a stream's tokens that prompts must leave (default: none)",
     )
@@ -112,20 +130,23 @@ def add_quantization(to: argparse.ArgumentParser | argparse._ArgumentGroup) -> N
     to.add_argument("--quantize-head", action="store_true", help="with --quantization: the head's matrix, too")
 
 
-def add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:
+def add_sampling(parser: argparse.ArgumentParser, usual_tokens: int) -> None:
     """Options of sampling. A terminal gets a lower temperature than the API's 1, at which small models wander off."""
+    parser.set_defaults(usual_tokens=usual_tokens)
     group = parser.add_argument_group("sampling")
-    group.add_argument("--max-tokens", type=positive, default=max_tokens, metavar="N", help="default %(default)s")
-    group.add_argument("--temperature", type=float, default=0.7, metavar="T", help="0 is greedy; default %(default)s")
     group.add_argument(
-        "--top-p", type=float, metavar="P", help="the likeliest tokens that make up this share; default 1: all"
+        "--max-tokens", type=positive, metavar="N", help=f"default {usual_tokens}, or what the context still holds"
     )
-    group.add_argument("--top-k", type=int, metavar="K", help="the K likeliest tokens; default 0: all")
+    group.add_argument("--temperature", type=number, default=0.7, metavar="T", help="0 is greedy; default %(default)s")
     group.add_argument(
-        "--min-p", type=float, metavar="P", help="tokens at least P times as likely as the likeliest; default 0"
+        "--top-p", type=number, metavar="P", help="the likeliest tokens that make up this share; default 1: all"
     )
-    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: fewer repetitions; default 1")
-    group.add_argument("--seed", type=int, help="the same seed gives the same text")
+    group.add_argument("--top-k", type=whole, metavar="K", help="the K likeliest tokens; default 0: all")
+    group.add_argument(
+        "--min-p", type=number, metavar="P", help="tokens at least P times as likely as the likeliest; default 0"
+    )
+    group.add_argument("--repetition-penalty", type=number, metavar="R", help="above 1: fewer repetitions; default 1")
+    group.add_argument("--seed", type=whole, help="the same seed gives the same text")
     group.add_argument("--stop", action="append", metavar="TEXT", help="end the answer here; may be repeated")
 
 
@@ -169,6 +190,8 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
     from octavo.engine.sampling_params import BOUNDS, SamplingParams
 
     given = {name: getattr(args, name, None) for name in _SAMPLING}
+    if given["max_tokens"] is None:
+        given["max_tokens"] = getattr(args, "usual_tokens", None)
     params = SamplingParams(**{name: value for name, value in given.items() if value is not None})
     try:
         for name, bound in BOUNDS.items():
@@ -178,3 +201,20 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
     except RequestError as error:
         raise ConfigError(str(error)) from None
     return params
+
+
+def pieces(
+    args: argparse.Namespace, params: SamplingParams, start: Callable[[SamplingParams], Iterator[Piece]]
+) -> Iterator[Piece]:
+    """What `start` gives. Where the usual number of tokens, not one that was asked for, is more than the context still
+    holds behind the prompt, the answer may run to the end of the context."""
+    import msgspec
+
+    from octavo.engine.errors import TooLargeError
+
+    try:
+        yield from start(params)
+    except TooLargeError:  # comes before the first piece
+        if args.max_tokens is not None:
+            raise
+        yield from start(msgspec.structs.replace(params, max_tokens=None))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.engine.errors import ConfigError, RequestError
-from octavo.engine.server.commands.options import add_engine, add_model, engine_config, environment, positive
+from octavo.engine.server.commands.options import add_engine, add_model, engine_config, environment, positive, whole
 from octavo.engine.starting import settle
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     group = parser.add_argument_group("server")
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    group.add_argument("--port", type=int, default=8000, help="port; 0 picks a free one (default %(default)s)")
+    group.add_argument("--port", type=whole, default=8000, help="port; 0 picks a free one (default %(default)s)")
     group.add_argument("--uds", type=Path, metavar="PATH", help="listen on a Unix socket instead")
     group.add_argument(
         "--api-key",
@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--port {args.port}: allowed are 0 to 65535")
     if not args.drain_s >= 0:
         raise ConfigError(f"--drain-s {args.drain_s}: it must not be negative")
+    args.chat_template = _template(args.chat_template)
     env = environment(args)
     from octavo.engine.loading.source import resolve
     from octavo.engine.server.commands.progress import progress_bar
@@ -90,6 +91,22 @@ def run(args: argparse.Namespace) -> int:
         if child[0].poll() is None:
             child[0].kill()
             child[0].wait()
+
+
+def _template(given: str | None) -> str | None:
+    """A built-in's name, or the text of the file that was named; ConfigError before anything is loaded."""
+    if given is None:
+        return None
+    from octavo.engine.text.chat_template import BUILTIN_TEMPLATES
+
+    if given in BUILTIN_TEMPLATES or "{" in given:  # the text itself
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        built_in = ", ".join(BUILTIN_TEMPLATES)
+        raise ConfigError(f"--chat-template {given}: {why}; give a template's file, or one of {built_in}") from None
 
 
 def _serve(
@@ -145,9 +162,6 @@ async def _load(attaching: object, text_path: str, template: str | None) -> tupl
     from typing import cast
 
     from octavo.engine.model_text import load_text
-
-    if template is not None and Path(template).is_file():
-        template = Path(template).read_text()
 
     def prepare() -> ModelText:
         text = load_text(text_path, template=template)

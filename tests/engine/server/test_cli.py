@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,19 +14,18 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import httpx
 import pytest
 from tests.engine.server.conftest import is_listening, wait_until
 from tests.engine.server.fakes import FakeEngine, make_text
 
-from octavo.engine.errors import ModelError, OctavoError, RequestError
-from octavo.engine.llm import LLM, AnswerError, Completion, Piece
+from octavo.engine.errors import ModelError, RequestError, TooLargeError
+from octavo.engine.llm import AnswerError, Completion, Piece
 from octavo.engine.loading.source import Source
-from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.server.cli import COMMANDS, main
-from octavo.engine.server.commands import bench, doctor
+from octavo.engine.server.commands import doctor
 from octavo.engine.server.commands.chat import Conversation
 from octavo.engine.server.commands.options import sampling_params
 from octavo.engine.server.logs import LOG
@@ -39,6 +39,8 @@ class ScriptedLLM:
     made: ClassVar[list[tuple[str, dict[str, Any]]]] = []
     asked: ClassVar[list[Any]] = []
     kept: ClassVar[list[str]] = []
+    text = SimpleNamespace(template="{{ messages }}")
+    room = 1 << 30  # tokens behind a prompt
 
     def __init__(self, model: str, **options: Any) -> None:
         progress = options.pop("progress")
@@ -49,6 +51,8 @@ class ScriptedLLM:
         self.made.append((model, options))
 
     def stream(self, prompt: str, params: Any) -> Iterator[Piece]:
+        if params.max_tokens is not None and params.max_tokens > self.room:
+            raise TooLargeError("more than the context holds")
         self.asked.append((prompt, params))
         text = prompt[::-1]
         for index in range(params.n):
@@ -83,10 +87,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def restored_log() -> Iterator[None]:
     """The log's handlers and level as they were before a command set them."""
-    handlers, level, propagates = LOG.handlers[:], LOG.level, LOG.propagate
+    logs = (LOG, logging.getLogger("octavo.engine"))
+    before = [(log, log.handlers[:], log.level, log.propagate) for log in logs]
     yield
-    LOG.handlers[:], LOG.propagate = handlers, propagates
-    LOG.setLevel(level)
+    for log, handlers, level, propagates in before:
+        log.handlers[:], log.propagate = handlers, propagates
+        log.setLevel(level)
 
 
 def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
@@ -127,13 +133,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--nonsense"], 2, "unrecognized"),
         (["generate"], 2, "MODEL"),
         (["generate", "m", "p", "--temperature", "9"], 2, "--temperature is 9"),
+        (["generate", "m", "p", "--temperature", "hot"], 2, "'hot' is not a number"),
+        (["generate", "m", "p", "--top-k", "1.5"], 2, "'1.5' is not a whole number"),
         (["generate", "m", "p", "--threads", "0"], 2, "whole number"),
         (["generate", "m", "p", "--kv-gib", "lots"], 2, "GiB"),
         (["generate", "m", "p", "--system", "s"], 2, "--chat"),
         (["generate", "m", ""], 2, "empty"),
         (["generate", "missing", "p"], 1, "missing does not exist second line"),
         (["serve", "m", "--port", "99999"], 2, "--port"),
+        (["serve", "m", "--port", "abc"], 2, "'abc' is not a whole number"),
+        (["serve", "/no/such/model.gguf", "--chat-template", "chatlm"], 2, "one of chatml, plain"),
+        (["doctor", "--quantization", "q8_0"], 2, "name the model"),
         (["bench", "nothing"], 2, "no benchmark"),
+        (["bench", "profile", "pypi:m"], 2, "pypi:m; what is meant for the benchmark goes after --"),
         (["pull", "/no/such/model.gguf"], 1, "does not exist"),
     ],
 )
@@ -146,6 +158,14 @@ def test_errors_are_one_line_and_a_code(
     assert err.count("\n") <= 1
     assert "Traceback" not in err
     assert not words or err.startswith("octavo: error: ")
+
+
+def test_a_template_file_that_is_no_text_is_refused_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.jinja").write_bytes(b"\xff\xfe\x00")
+    assert main(["serve", "/no/such/model.gguf", "--chat-template", str(tmp_path / "t.jinja")]) == 2
+    assert "it is not UTF-8 text" in capsys.readouterr().err
 
 
 def test_bad_environment_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,6 +203,30 @@ def test_fetching_a_model_is_shown_and_not_mixed_with_the_answer(
     assert taken.out == "cba\n" and taken.err == "downloading far\n"
 
 
+@pytest.mark.parametrize("command", [["generate", "m", "abc"], ["generate", "m", "abc", "--chat"], ["chat", "m"]])
+def test_an_answer_ends_with_the_context_unless_its_length_was_asked_for(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A short context (--max-model-len 100), or a long conversation, leaves less than the usual number of tokens."""
+    monkeypatch.setattr(ScriptedLLM, "room", 100)
+    monkeypatch.setattr("sys.stdin", io.StringIO("abc\n"))
+    assert main(command) == 0
+    assert capsys.readouterr().out == "cba\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO("abc\n"))
+    assert main([*command, "--max-tokens", "101"]) == 1
+    assert "more than the context holds" in capsys.readouterr().err
+
+
+def test_chat_with_a_model_without_template_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ScriptedLLM, "text", SimpleNamespace(template=None))
+    monkeypatch.setattr("sys.stdin", io.StringIO("abc\n"))
+    assert main(["chat", "m"]) == 1
+    taken = capsys.readouterr()
+    assert taken.out == "" and "octavo generate without --chat" in taken.err
+
+
 def test_generate_keeps_packed_weights_before_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "abc"]) == 0 and ScriptedLLM.kept == ["now"]
     assert main(["generate", "interrupted", "abc"]) == 0  # the answer is there all the same
@@ -211,7 +255,7 @@ def test_chat_keeps_the_conversation_and_obeys_commands(
 ) -> None:
     lines = "ab\ncd\n/undo\nef\nrefuse\nfail\nkl\n/reset\ngh\n/system be kind\nij\n/exit\nnever\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    assert main(["chat", "m", "--system", "s"]) == 0
+    assert main(["chat", "m", "--system", "s"]) == 1  # two answers failed
     taken = capsys.readouterr()
     assert taken.out == "ba\ndc\nfe\nhalf an anslk\nhg\nji\n"
     assert "too long" in taken.err and "the step failed" in taken.err
@@ -234,7 +278,7 @@ def test_help_tells_the_defaults_of_the_engine(capsys: pytest.CaptureFixture[str
 
 
 def test_unknown_word_of_a_conversation_is_named() -> None:
-    conversation = Conversation(cast("LLM", None), SamplingParams(), None)
+    conversation = Conversation(lambda _: iter(()), None)
     assert str(conversation.command("/models")).startswith("there is no command /models; there are:\n/reset")
     assert str(conversation.command("/help")).startswith("/reset")
 
@@ -283,53 +327,14 @@ def test_doctor_begins_with_one_line_and_says_sizes_with_units(capsys: pytest.Ca
     assert doctor.summary({"platform": {"problem": "no platform"}}) == "Octavo cannot run here: no platform"
 
 
-BENCH = '''"""Counts to three.
-
-More."""
-import json, sys
-import octavo
-from sub.parts import row
-if __name__ == "__main__":
-    print("warming up")
-    if "--broken" in sys.argv:
-        del row["median"]
-    print(json.dumps(row))
-    sys.exit(7 if "--fail" in sys.argv else 0)
-'''
-PARTS = """
-machine = {"cpu": "toy", "threads": 2}
-row = {"name": "count", "unit": "us", "min": 1, "median": 2, "max": 3, "n": 3, "machine": machine, "peer": "snail", "ratio": 2.0}
-"""
-
-
-def test_bench_lists_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = tmp_path / "measures"
-    (root / "sub").mkdir(parents=True)
-    (root / "peers").mkdir()
-    (root / "sub" / "count.py").write_text(BENCH.replace("sub.parts", "measures.sub.parts"))
-    (root / "sub" / "parts.py").write_text(PARTS)
-    (root / "peers" / "snail.py").write_text(BENCH)
-    (root / "_shared.py").write_text("")
-    folder = ["--folder", str(root)]
-    assert main(["bench", *folder]) == 0
-    assert capsys.readouterr().out == "sub/count  Counts to three.\n"
-    assert main(["bench", "sub/count", *folder, "--json"]) == 0
-    taken = capsys.readouterr()
-    assert json.loads(taken.out)["median"] == 2
-    assert taken.err == "warming up\n"
-    assert main(["bench", "sub/count", *folder]) == 0
-    shown = capsys.readouterr().out
-    assert "2x snail" in shown and "machine: cpu toy, threads 2" in shown
-    assert main(["bench", "sub/count", *folder, "--", "--fail"]) == 1
-    assert main(["bench", "sub/count", *folder, "--", "--broken"]) == 1
-    assert "without median" in capsys.readouterr().err
-
-
-def test_bench_rows_must_be_whole() -> None:
-    assert bench.parse_row("hello") is None
-    assert bench.parse_row("{not json") is None
-    with pytest.raises(OctavoError, match="unit"):
-        bench.parse_row('{"name": "x"}')
+@pytest.mark.parametrize(("name", "value"), [("OCTAVO_THREAD", "2"), ("OCTAVO_THREADS", "two"), ("OCTAVO_ISA", "avx9")])
+def test_doctor_fails_where_a_start_would(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert main(["doctor"]) == 1
+    first = capsys.readouterr().out.partition("\n")[0]
+    assert name in first and (" cannot run here: " in first or " does not start with this environment: " in first)
 
 
 def test_sampling_defaults_stay_where_they_are_defined() -> None:
