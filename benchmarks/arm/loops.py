@@ -13,7 +13,7 @@ from typing import Any
 
 OBJDUMP, MCA = "llvm-objdump-22", "llvm-mca-22"
 PACKAGES = {MCA: "llvm-22", OBJDUMP: "llvm-22"}
-_LINE = re.compile(r"^\s*([0-9a-f]+):\s+(\S[^/<]*?)\s*(?:<[^>]*>)?\s*(?://.*)?$")
+_LINE = re.compile(r"^\s*([0-9a-f]+):\s+(\S(?:[^/<]|/(?!/))*?)\s*(?:<[^>]*>)?\s*(?://.*)?$")
 _BRANCH = re.compile(r"^(b|b\.\w+|cbn?z|tbn?z)\s(?:.*,\s*)?0x([0-9a-f]+)$")
 _CALL = re.compile(r"^(bl|blr|ret|br)\b")
 

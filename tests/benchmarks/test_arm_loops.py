@@ -37,6 +37,17 @@ def test_a_loop_that_did_not_run_is_none() -> None:
     assert loops.inner_loops(code, dict.fromkeys(EXECUTED, 1)) == []
 
 
+def test_predicates_and_comments_are_told_apart() -> None:
+    lines = [
+        "  100: ld1b {z3.b}, p0/z, [x9]",
+        "  104: b.ne 0x100 <name+0x4>  // b.any",
+        "  108: fmla z7.s, p0/m, z3.s, z4.s",
+    ]
+    assert loops.parsed(lines) == {
+        0x100: "ld1b {z3.b}, p0/z, [x9]", 0x104: "b.ne 0x100", 0x108: "fmla z7.s, p0/m, z3.s, z4.s",
+    }  # fmt: skip
+
+
 def test_loops_that_call_are_left_out() -> None:
     code = {0x100: "bl 0x200", 0x104: "b.ne 0x100"}
     assert loops.inner_loops(code, {0x100: 9, 0x104: 9}) == []
