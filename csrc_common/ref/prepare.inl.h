@@ -28,6 +28,12 @@ inline int32_t store_codes(int8_t* q, const V::I (&v)[16 / V::kLanes]) {
   __m128i s = _mm_madd_epi16(_mm_add_epi16(low, high), _mm_set1_epi16(1));
   s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1)));
+#elif defined(__aarch64__)
+  const int16x8_t low = vuzp1q_s16(vreinterpretq_s16_s32(v[0]), vreinterpretq_s16_s32(v[1]));
+  const int16x8_t high = vuzp1q_s16(vreinterpretq_s16_s32(v[2]), vreinterpretq_s16_s32(v[3]));
+  const int8x16_t bytes = vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high));
+  vst1q_s8(q, bytes);
+  return vaddlvq_s8(bytes);
 #else
   int32_t sum = 0;
   for (int i = 0; i < 16; i += V::kLanes) {
@@ -44,6 +50,19 @@ inline int32_t store_codes(int8_t* q, const V::I (&v)[16 / V::kLanes]) {
 
 // Largest |x| of n values (a multiple of 16), NaN if one of them is not finite.
 inline float peak(const float* x, int64_t n) {
+#if defined(__aarch64__)  // magnitudes are in the order of their bits, what is not finite above all
+  uint32x4_t most[4];
+  for (auto& part : most) part = vdupq_n_u32(0);
+  for (int64_t i = 0; i < n; i += 16)
+    for (int p = 0; p < 4; ++p) {
+      const uint32x4_t bits = vreinterpretq_u32_f32(vld1q_f32(x + i + 4 * p));
+      most[p] = vmaxq_u32(most[p], vbicq_u32(bits, vdupq_n_u32(0x80000000u)));
+    }
+  const uint32_t bits = vmaxvq_u32(vmaxq_u32(vmaxq_u32(most[0], most[1]), vmaxq_u32(most[2], most[3])));
+  float top;
+  std::memcpy(&top, &bits, sizeof top);
+  return bits < 0x7F800000u ? top : __builtin_nanf("");
+#else
   constexpr int kParts = 16 / V::kLanes;
   V::F top[kParts], poison[kParts];
   for (int p = 0; p < kParts; ++p) top[p] = poison[p] = V::zero();
@@ -78,6 +97,7 @@ inline float peak(const float* x, int64_t n) {
       bad[i] = bad[i] + bad[i + half];
     }
   return bad[0] == 0.0f ? lanes[0] : __builtin_nanf("");
+#endif
 #endif
 }
 
@@ -154,6 +174,7 @@ void prepare_bf16(const void* raw, const Step& step, const Lane& lane) {
     const float* x = a.x + row * a.ldx;
     uint16_t* q = static_cast<uint16_t*>(a.q) + row * a.ldq;
     int64_t i = first;
+#pragma GCC unroll 4
     for (; i + V::kLanes <= last; i += V::kLanes) V::store_bf16(q + i, V::load(x + i));
     if (i < last) V::store_bf16_n(q + i, V::load_n(x + i, static_cast<int>(last - i)), static_cast<int>(last - i));
     for (i = last; i < round_up(last, 32); ++i) q[i] = 0;

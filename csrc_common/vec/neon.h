@@ -111,14 +111,15 @@ struct F32x4 {
   static F widen_bf16(uint16x4_t h) { return vreinterpretq_f32_u32(vshll_n_u16(h, 16)); }
   static F widen_f16(uint16x4_t h) { return vcvt_f32_f16(vreinterpret_f16_u16(h)); }
   static uint16x4_t narrow_f16(F x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
-  // The contract's rounding (scalar.h bf16_of) on the bits.
+  // The contract's rounding (scalar.h bf16_of); a NaN becomes one of all bits. BFCVTN does the same where denormals are flushed.
   static uint16x4_t narrow_bf16(F x) {
-    const M u = vreinterpretq_u32_f32(x), high = vshrq_n_u32(u, 16), magnitude = vandq_u32(u, vdupq_n_u32(0x7FFFFFFFu));
-    const M odd = vandq_u32(high, vdupq_n_u32(1));
-    M r = vshrq_n_u32(vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7FFFu))), 16);
-    r = vbslq_u32(vcltq_u32(magnitude, vdupq_n_u32(0x00800000u)), vandq_u32(high, vdupq_n_u32(0x8000u)), r);
-    r = vbslq_u32(vcgtq_u32(magnitude, vdupq_n_u32(0x7F800000u)), vorrq_u32(high, vdupq_n_u32(0x40u)), r);
-    return vmovn_u32(r);
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return vreinterpret_u16_bf16(vcvt_bf16_f32(x));
+#else
+    const M u = vreinterpretq_u32_f32(x), keep = vorrq_u32(vcageq_f32(x, vdupq_n_f32(0x1p-126f)), vdupq_n_u32(0x80000000u));
+    const M up = vsraq_n_u32(vaddq_u32(u, vdupq_n_u32(0x7FFFu)), vshlq_n_u32(u, 15), 31);  // bit 16 of u: half to even
+    return vshrn_n_u32(vornq_u32(vandq_u32(up, keep), vceqq_f32(x, x)), 16);
+#endif
   }
   static uint16x4_t load16_n(const uint16_t* p, int n) {
     alignas(8) uint16_t lanes[4] = {};

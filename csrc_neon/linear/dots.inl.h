@@ -4,25 +4,13 @@
 // FEAT_DotProd that is one SDOT by element. Without it an int16 takes one product of each step of a run, then sums are widened: two
 // steps of 8-bit codes reach 2 * 128 * 127 = 32,512, eight of codes within [-32, 31] 8 * 32 * 127 = 32,512 as well.
 #pragma once
-#include <type_traits>
-
 #include "linear/panels.inl.h"
+#include "unroll.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
-#define OCTAVO_INLINE __attribute__((always_inline)) inline
-
 using Bytes = int8x16_t;
-
-// Calls body(std::integral_constant<int, v>{}) for v = first .. last - 1.
-template <int first, int last, class Body>
-OCTAVO_INLINE void each(Body&& body) {
-  if constexpr (first < last) {
-    body(std::integral_constant<int, first>{});
-    each<first + 1, last>(body);
-  }
-}
 
 OCTAVO_INLINE Bytes load_bytes(const void* p) { return vld1q_s8(static_cast<const int8_t*>(p)); }
 

@@ -37,7 +37,7 @@ template <class Format, int R, int N, int part0>
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) isum.v[r][i] = format.start(record, part0 + i, asum[r * lds]);
     const uint8_t* chunk = record;
-    for (int64_t i = 0; i < inputs; i += 32, x += 32, chunk += Codes::kChunk) add_steps<Codes, 0, 8>(&isum, chunk, part0, x, ldx);
+    for (int64_t i = 0; i < inputs; i += 32, x += 32, chunk += Codes::kChunk) add_chunk<Codes>(&isum, chunk, part0, x, ldx);
     F d[4], m[4];
     format.scales(record, d);
     if constexpr (Format::kUsesMin) format.mins(record, m);

@@ -28,61 +28,101 @@ struct Q4kLayout {
   static constexpr int64_t kScalesAt = 2048, kMinsAt = 2176, kHalvesAt = 2304, kBytes = 2368;
 };
 
-// Four bytes of field `p` as int32.
-template <bool is_signed>
-OCTAVO_INLINE I widen4(const uint8_t* p) {
-  uint32_t word;
-  std::memcpy(&word, p, 4);
-  const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(word));
-  if constexpr (is_signed) return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(bytes))));
-  return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
+// Sub-scales or minima of N parts from `part0` on, as int16.
+template <bool is_signed, int N>
+OCTAVO_INLINE void widen_fields(const uint8_t* p, int16x8_t (&out)[(N + 1) / 2]) {
+#pragma GCC unroll 2
+  for (int i = 0; i < N; i += 2) {
+    const uint8x8_t bytes = vld1_u8(p + 4 * i);
+    out[i / 2] = is_signed ? vmovl_s8(vreinterpret_s8_u8(bytes)) : vreinterpretq_s16_u16(vmovl_u8(bytes));
+  }
 }
 
-template <class L>
-OCTAVO_INLINE I sub_scale(const uint8_t* record, int group, int part) {
-  const I both = widen4<L::kSigned>(record + L::kScalesAt + 16 * group + 4 * part);
-  return L::kPairs ? vandq_s32(both, vdupq_n_s32(15)) : both;
-}
-template <class L>
-OCTAVO_INLINE I sub_min(const uint8_t* record, int group, int part) {
-  if constexpr (L::kPairs) return vshrq_n_s32(widen4<false>(record + L::kScalesAt + 16 * group + 4 * part), 4);
-  return widen4<false>(record + L::kMinsAt + 16 * group + 4 * part);
+template <class L, int N>
+OCTAVO_INLINE void sub_scales(const uint8_t* p, I (&out)[N]) {
+  int16x8_t both[N / 2];
+  widen_fields<L::kSigned, N>(p, both);
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) {
+    if (L::kPairs && i % 2 == 0) both[i / 2] = vandq_s16(both[i / 2], vdupq_n_s16(15));
+    out[i] = vmovl_s16(i % 2 ? vget_high_s16(both[i / 2]) : vget_low_s16(both[i / 2]));
+  }
 }
 
 template <class L, int R, int N>
 OCTAVO_INLINE void k_products(Ints<R, N>* isum, const uint8_t* record, int part0, const int8_t* x, int64_t ldx) {
   using Codes = typename L::Codes;
   constexpr int kRun = L::kGroup / 4;  // steps of a sub-scale
+  const uint8_t* scales = record + L::kScalesAt + 4 * part0;
   isum->clear();
 #pragma GCC unroll 1
-  for (int chunk = 0; chunk < 8; ++chunk)
-    each<0, 8 / kRun>([&](auto run) __attribute__((always_inline)) {
-      Ints<R, N> sum;
-      sum.clear();
-      add_steps<Codes, run * kRun, (run + 1) * kRun>(&sum, record + chunk * Codes::kChunk, part0, x + 32 * chunk, ldx);
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) {
-        const I scale = sub_scale<L>(record, 8 / kRun * chunk + run, part0 + i);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) isum->v[r][i] = vmlaq_s32(isum->v[r][i], sum.v[r][i], scale);
+  for (int chunk = 0; chunk < 8; ++chunk, record += Codes::kChunk, x += 32, scales += 32 / L::kGroup * 16) {
+    const ChunkInputs<R> in(x, ldx);
+    I scale[8 / kRun][N];
+#if defined(__ARM_FEATURE_DOTPROD)
+    if constexpr (R == 1) {
+      Ints<1, 4> sum[8 / kRun];
+      for (auto& of_run : sum) of_run.clear();
+      const uint8_t* at = record;
+      add_row<Codes>(sum, at, in);
+#pragma GCC unroll 2
+      for (int run = 0; run < 8 / kRun; ++run) {
+        sub_scales<L, N>(scales + 16 * run, scale[run]);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) isum->v[0][i] = vmlaq_s32(isum->v[0][i], sum[run].v[0][i], scale[run][i]);
       }
-    });
+      continue;
+    }
+#endif
+    each<0, 8 / kRun>([&](auto run) __attribute__((always_inline)) { sub_scales<L, N>(scales + 16 * run, scale[run]); });
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) {
+      const Codes codes(record, part0 + i);
+      each<0, 8 / kRun>([&](auto run) __attribute__((always_inline)) {
+        Ints<R, 1> sum;
+        sum.clear();
+        add_steps<run * kRun, (run + 1) * kRun>(&sum, codes, in);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) isum->v[r][i] = vmlaq_s32(isum->v[r][i], sum.v[r][0], scale[run][i]);
+      });
+    }
+  }
+}
+
+// Sums of the inputs of each sub-scale fit int16: at most 32 * 127.
+template <class L>
+OCTAVO_INLINE void group_sums(const int32_t* sums, int16x8_t (&out)[32 / L::kGroup]) {
+#pragma GCC unroll 2
+  for (int i = 0; i < 32 / L::kGroup; ++i) {
+    I a = vld1q_s32(sums + 8 * i), b = vld1q_s32(sums + 8 * i + 4);
+    if constexpr (L::kGroup == 32) a = vpaddq_s32(a, b), b = vpaddq_s32(vld1q_s32(sums + 8), vld1q_s32(sums + 12));
+    out[i] = vcombine_s16(vmovn_s32(a), vmovn_s32(b));
+  }
 }
 
 template <class L, int R, int N>
 OCTAVO_INLINE void k_mins(Ints<R, N>* msum, const uint8_t* record, int part0, const int32_t* sums, int64_t lds) {
+  constexpr int kVectors = 32 / L::kGroup;
   msum->clear();
-#pragma GCC unroll 1
-  for (int group = 0; group < 256 / L::kGroup; ++group)
+  int16x8_t asum[R][kVectors];
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) {
-      const I min = sub_min<L>(record, group, part0 + i);
+  for (int r = 0; r < R; ++r) group_sums<L>(sums + 16 * r * lds, asum[r]);
+  const uint8_t* mins = record + (L::kPairs ? L::kScalesAt : L::kMinsAt) + 4 * part0;
+  each<0, 8 * kVectors>([&](auto group) __attribute__((always_inline)) {
+    int16x8_t min[N / 2];
+    widen_fields<false, N>(mins + 16 * group, min);
+#pragma GCC unroll 2
+    for (int i = 0; i < N / 2; ++i) {
+      if (L::kPairs) min[i] = vreinterpretq_s16_u16(vshrq_n_u16(vreinterpretq_u16_s16(min[i]), 4));
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const int32_t* s = sums + 16 * r * lds + L::kGroup / 16 * group;
-        msum->v[r][i] = vmlaq_n_s32(msum->v[r][i], min, L::kGroup == 16 ? s[0] : s[0] + s[1]);
+        const int16x8_t s = asum[r][group / 8];
+        I &low = msum->v[r][2 * i], &high = msum->v[r][2 * i + 1];
+        low = vmlal_laneq_s16(low, vget_low_s16(min[i]), s, group % 8);
+        high = vmlal_high_laneq_s16(high, min[i], s, group % 8);
       }
     }
+  });
 }
 
 template <class L, int R, int N>
@@ -97,7 +137,7 @@ OCTAVO_INLINE void k_block(const LinearArgs& a, const uint8_t* record, int part0
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) {
       float* sum = acc + 16 * r + 4 * (part0 + i);
-      V::store(sum, V::fma(V::cvt_f32(isum.v[r][i]), V::mul(V::broadcast(scales[r * a.lds]), d[part0 + i]), V::load(sum)));
+      V::store(sum, V::fma(to_float<typename L::Codes>(isum.v[r][i]), V::mul(V::broadcast(scales[r * a.lds]), d[part0 + i]), V::load(sum)));
     }
   if constexpr (L::kMin) {
     Ints<R, N> msum;

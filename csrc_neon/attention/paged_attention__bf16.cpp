@@ -1,0 +1,10 @@
+// paged_attention_{bf16,int8} at bf16: products by BFMLALB and BFMLALT.
+#include "attention/dot32_bf16.inl.h"
+#include "attention/paged_segments.inl.h"
+
+namespace octavo::bf16 {
+
+void paged_attention_bf16(const void* a, const Step& s, const Lane& l) { paged_attention<BF16, true, false>(a, s, l); }
+void paged_attention_int8(const void* a, const Step& s, const Lane& l) { paged_attention<int8_t, true, true>(a, s, l); }
+
+}  // namespace octavo::bf16
