@@ -94,11 +94,15 @@ def significant(value: float, digits: int = 5) -> float:
 
 
 def report(rows: Iterable[Mapping[str, Any]], args: argparse.Namespace, name: str) -> None:
-    """Prints rows as they come; with --save they also replace benchmarks/results/NAME.json."""
+    """Prints rows as they come; with --save they also replace benchmarks/results/NAME.json. No row at all is a failure."""
     kept = []
     for result in rows:
         print(json.dumps(result), flush=True)
         kept.append(dict(result))
+    if not kept:
+        raise SystemExit(
+            f"{name}: nothing fits what was asked for; take an option away, or see --help for what there is"
+        )
     if args.save:
         RESULTS.mkdir(parents=True, exist_ok=True)
         lines = ",\n".join(json.dumps(result) for result in kept)

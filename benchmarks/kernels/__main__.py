@@ -241,6 +241,7 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         limits = {}
     whole = Native(module)
     levels = whole.runnable_levels() if args.levels == "all" else tuple(filter(None, args.levels.split(",")))
+    num_timed = 0
     for native in [Native(module, (level,)) for level in levels] or [whole]:
         allowed = set(native.isa or ())
         seen: set[tuple[str, str]] = set()
@@ -253,6 +254,7 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             ):
                 continue
             seen.add((timing.kernel, shape))
+            num_timed += 1
             best = max(min(timing.samples.values), 1e-9)
             more: dict[str, Any] = {}
             if timing.num_bytes:
@@ -263,6 +265,8 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 if peak := peak_of(timing.kernel, limits):
                     more["of_peak"] = round(timing.flops / best / peak, 3)
             yield row(f"kernels.{timing.kernel}.{shape}", "s", timing.samples, threads=args.threads, **more)
+    if not num_timed:
+        raise SystemExit(f"no kernel that begins with {args.only!r} was chosen here or runs at the levels asked for")
 
 
 def main() -> None:

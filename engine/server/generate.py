@@ -93,10 +93,12 @@ class GenerateEndpoint(ABC, Generic[B]):
             raise bad_request("prompt_logprobs cannot be streamed; send stream=false", "prompt_logprobs")
         params = to_sampling(body, model.engine.info, model.text, state.settings.bounds)
         async with AsyncExitStack() as stack:
+            state.check_choices(params.n)
             stack.enter_context(state.admitted(params.n))
             prompts = await self.prompts(body, model)
             for prompt in prompts:
                 model.prompts.check_tokens(prompt.tokens, params.max_tokens, prompt.param)
+            state.check_choices(params.n * len(prompts))
             stack.enter_context(state.admitted(params.n * (len(prompts) - 1)))
             requests = build_requests(state, request, body, params, [prompt.tokens for prompt in prompts])
             is_stream = bool(body.stream)

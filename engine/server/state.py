@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from octavo.engine.errors import EngineDeadError, OverloadedError, ShuttingDownError
 from octavo.engine.server.bounds import Bounds, StreamLimits
 from octavo.engine.server.engine_api import Engine
-from octavo.engine.server.http import HttpError, unavailable
+from octavo.engine.server.http import HttpError, bad_request, unavailable
 from octavo.engine.server.metrics import Metrics
 from octavo.engine.server.prompts import Prompts
 
@@ -86,6 +86,16 @@ class ServerState:
             served = ", ".join(self.settings.served_names)
             message = f"the model {name[:100]!r} is not served here; served: {served}"
             raise HttpError(404, message, param="model", code="model_not_found")
+
+    def check_choices(self, num_choices: int) -> None:
+        """A 400 for a call of more answers than the server ever makes at once: a later try would not help."""
+        limit = self.settings.max_running
+        if num_choices > limit:
+            raise bad_request(
+                f"the call asks for {num_choices} answers (prompts x n); at most {limit} are made at once here "
+                "(--max-running); split it",
+                "n",
+            )
 
     @contextmanager
     def admitted(self, num_choices: int) -> Iterator[None]:

@@ -135,3 +135,9 @@ def test_read_bandwidth_is_a_rate() -> None:
 
 def test_rounding_keeps_significant_digits() -> None:
     assert [common.significant(value) for value in (0.000123456789, 123456.7, 0.0)] == [0.00012346, 123460.0, 0.0]
+
+
+def test_a_benchmark_that_found_nothing_to_measure_fails() -> None:
+    """Such as --only with a word that no kernel begins with."""
+    with pytest.raises(SystemExit, match="counts: nothing fits"):
+        report([], argparse.Namespace(save=False), "counts")

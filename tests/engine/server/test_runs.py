@@ -207,6 +207,14 @@ def test_full_server_is_a_429_with_retry_after(server: LiveServer, post: Post) -
     assert post(PATH, messages=ASK).status_code == 200
 
 
+def test_more_answers_than_the_server_ever_makes_are_not_told_to_come_again(server: LiveServer, post: Post) -> None:
+    """A 429 would have clients try for ever."""
+    answer = post("/v1/completions", prompt=["a"] * 101, n=2)
+    assert answer.status_code == 400 and "retry-after" not in answer.headers
+    assert "202 answers" in answer.json()["error"]["message"] and "at most 200" in answer.json()["error"]["message"]
+    assert server.engine.requests == [] and server.state.num_running == 0
+
+
 @pytest.fixture
 def impatient() -> Iterator[LiveServer]:
     """A server with short patience."""
