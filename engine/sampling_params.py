@@ -29,7 +29,8 @@ class Bound(NamedTuple):
         return (self.low < value if self.is_low_open else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
-        return f"{'(' if self.is_low_open else '['}{self.low:g}, {self.high:g}]"
+        low, high = (f"{end}" if isinstance(end, int) else f"{end:g}" for end in (self.low, self.high))
+        return f"{'(' if self.is_low_open else '['}{low}, {high}]"
 
 
 MAX_CHOICES = 128

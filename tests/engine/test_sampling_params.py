@@ -128,3 +128,8 @@ def test_combinations():
 def test_params_cannot_be_changed():
     with pytest.raises(AttributeError):
         SamplingParams().temperature = 0.0
+
+
+def test_bounds_of_whole_numbers_are_told_to_the_last_digit():
+    assert refuse("max_tokens", max_tokens="5") == "max_tokens is '5'; it must be an integer in [0, 2147483647]"
+    assert refuse("top_p", top_p=0).endswith("in (0, 1]")
