@@ -58,11 +58,14 @@ class SafetensorsFile(WeightsFile):
     def _read_header(self) -> dict[str, TensorInfo]:
         size = self.file.size
         if size < 8:
-            raise FormatError(f"the file has {size} bytes; 8 hold the header length", field="header_length", offset=0)
+            raise FormatError(
+                f"the file has {size} bytes; 8 hold the header length: is it complete?", field="header_length", offset=0
+            )
         (length,) = struct.unpack_from("<Q", self.file.buffer, 0)
         if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
+            doubt = ": is the file complete?" if 2 <= length <= MAX_HEADER_BYTES else ""
             raise FormatError(
-                f"a header of {length} bytes does not fit: 2 to {MAX_HEADER_BYTES}, and {size - 8} bytes are left",
+                f"a header of {length} bytes does not fit: 2 to {MAX_HEADER_BYTES}, and {size - 8} bytes are left{doubt}",
                 field="header_length",
                 offset=0,
             )
@@ -106,8 +109,11 @@ def _describe(name: str, entry: dict[str, str | list[int]], begin: int, size: in
     if len(shape) > MAX_DIMS or any(n < 0 for n in shape):
         raise FormatError(f"shape {shape[:MAX_DIMS]} is not up to {MAX_DIMS} sizes of 0 or more", field=field, offset=8)
     if len(offsets) != 2 or not 0 <= offsets[0] <= offsets[1] <= size - begin:
+        doubt = ": is the file complete?" if len(offsets) == 2 and 0 <= offsets[0] <= offsets[1] else ""
         raise FormatError(
-            f"data_offsets {offsets[:4]} are not a range in the {size - begin} bytes of data", field=field, offset=8
+            f"data_offsets {offsets[:4]} are not a range in the {size - begin} bytes of data{doubt}",
+            field=field,
+            offset=8,
         )
     num_bytes = prod(shape) * form.block_bytes
     if offsets[1] - offsets[0] != num_bytes:

@@ -197,7 +197,8 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
         for name, bound in BOUNDS.items():
             value = getattr(params, name)
             if value is not None and value not in bound:
-                raise RequestError(f"--{name.replace('_', '-')} is {value}; it must be in {bound}", param=name)
+                option = "-n" if name == "n" else f"--{name.replace('_', '-')}"
+                raise RequestError(f"{option} is {value}; it must be in {bound}", param=name)
     except RequestError as error:
         raise ConfigError(str(error)) from None
     return params

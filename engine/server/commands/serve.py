@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.engine.errors import ConfigError, RequestError
-from octavo.engine.server.commands.options import add_engine, add_model, engine_config, environment, positive, whole
+from octavo.engine.server.commands.options import (
+    add_engine,
+    add_model,
+    engine_config,
+    environment,
+    number,
+    positive,
+    whole,
+)
 from octavo.engine.starting import settle
 
 if TYPE_CHECKING:
@@ -58,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--max-body-mib", type=positive, default=32, metavar="MIB", help="default %(default)s")
     group.add_argument(
-        "--drain-s", type=float, default=30.0, metavar="S", help="time to finish at SIGTERM (default 30)"
+        "--drain-s", type=number, default=30.0, metavar="S", help="time to finish at SIGTERM (default 30)"
     )
     group.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="default: OCTAVO_LOG or info")
     group.add_argument("--json", action="store_true", help="print the ready line as JSON")

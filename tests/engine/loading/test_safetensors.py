@@ -63,6 +63,17 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {
 }  # fmt: skip
 
 
+def test_a_file_that_was_cut_short_is_named_and_suspected(tmp_path: Path) -> None:
+    """What an interrupted download or copy leaves, wherever it stopped."""
+    whole = _file({"a": _entry(), "b": _entry(offsets=[8, 16])}, 16)
+    path = tmp_path / "x.safetensors"
+    for size in (0, 7, 8, 40, len(whole) - 16, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FormatError, match=r"complete\?") as caught:
+            SafetensorsFile.open(path)
+        assert str(caught.value).startswith(f"{path}: ")
+
+
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_header_is_one_typed_error(case: str, tmp_path: Path) -> None:
     content, words, field = HOSTILE[case]
