@@ -48,7 +48,15 @@ struct StoreI8 {
   static float convert(const float* x, T* y, int64_t n) {
     float amax = 0.0f;
     bool has_nan = false;
-    for (int64_t i = 0; i < n; ++i) {
+    int64_t i = 0;
+#if defined(__aarch64__)  // magnitudes are in the order of their bits, NaNs above all
+    uint32x4_t most = vdupq_n_u32(0);
+    for (; i + 4 <= n; i += 4) most = vmaxq_u32(most, vbicq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), vdupq_n_u32(0x80000000u)));
+    const uint32_t bits = vmaxvq_u32(most);
+    std::memcpy(&amax, &bits, sizeof bits);
+    has_nan = amax != amax;
+#endif
+    for (; i < n; ++i) {
       amax = vec::F32x1::max(vec::F32x1::abs(x[i]), amax);
       has_nan |= x[i] != x[i];
     }
@@ -57,7 +65,15 @@ struct StoreI8 {
       std::memset(y, 0, static_cast<size_t>(n));
       return s;
     }
-    for (int64_t i = 0; i < n; ++i) {
+    i = 0;
+#if defined(__aarch64__)
+    for (; i + 8 <= n; i += 8) {
+      const int32x4_t low = V::cvt_i32(V::div(V::load(x + i), V::broadcast(s)));
+      const int32x4_t high = V::cvt_i32(V::div(V::load(x + i + 4), V::broadcast(s)));
+      vst1_s8(y + i, vmovn_s16(vuzp1q_s16(vreinterpretq_s16_s32(low), vreinterpretq_s16_s32(high))));
+    }
+#endif
+    for (; i < n; ++i) {
       float q = __builtin_rintf(x[i] / s);
       q = q > 127.0f ? 127.0f : q > -127.0f ? q : -127.0f;
       y[i] = static_cast<int8_t>(static_cast<int32_t>(q));
