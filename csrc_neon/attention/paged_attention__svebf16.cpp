@@ -1,8 +1,9 @@
-// paged_attention_bf16 at svebf16; body in sve_paged.inl.h.
+// paged_attention_{bf16,int8} at svebf16; body in sve_paged.inl.h.
 #include "attention/sve_paged.inl.h"
 
 namespace octavo::svebf16 {
 
 void paged_attention_bf16(const void* a, const Step& s, const Lane& l) { paged_attention<BF16, true, false>(a, s, l); }
+void paged_attention_int8(const void* a, const Step& s, const Lane& l) { paged_attention<int8_t, true, true>(a, s, l); }
 
 }  // namespace octavo::svebf16

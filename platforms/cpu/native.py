@@ -38,8 +38,8 @@ def load(module: str = "") -> ModuleType:
 
 @dataclass
 class Native:
-    """A module with the levels in force. `bad_levels` holds levels whose self-test failed, with the reason; `is_fast` lets
-    levels run whose last bits differ (select.FAST_LEVELS)."""
+    """A module with the levels in force. `bad_levels` holds levels found wrong, or worse than others here, with the reason;
+    `is_fast` lets levels run whose last bits differ (select.FAST_LEVELS)."""
 
     module: Any
     isa: tuple[str, ...] | None = None

@@ -71,6 +71,7 @@ class SelfTest:
     native: Native
     golden: Mapping[str, str] = field(default_factory=lambda: GOLDEN)
     seconds: float = 0.0
+    refused: dict[str, str] = field(default_factory=dict)  # levels that failed, with the reason
     _wanted: dict[str, Case] = field(default_factory=dict)
     _passed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
 
@@ -101,8 +102,7 @@ class SelfTest:
         before = time.process_time()
         try:
             self.prove_all()
-            bad = self.native.bad_levels
-            result = "; ".join(f"{level} refused: {reason}" for level, reason in bad.items()) or "passed"
+            result = "; ".join(f"{level} refused: {reason}" for level, reason in self.refused.items()) or "passed"
         except OctavoError as error:
             result = f"failed: {error}"
         seconds = round(time.process_time() - before, 4)
@@ -133,6 +133,7 @@ class SelfTest:
         reason = f"its self-test failed: {case.name} gave {got} instead of {self.golden.get(case.name)}"
         for level in self._to_blame(case, reason):
             self.native.disable(level, reason)
+            self.refused[level] = reason
             log.warning(
                 "%s level %s is not used: %s; `octavo doctor` shows the kernels in use",
                 self.native.platform, level, reason,
