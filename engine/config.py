@@ -108,7 +108,7 @@ def levels_of(text: str) -> tuple[str, ...]:
     levels = tuple(part.strip().lower() for part in text.split(",") if part.strip())
     if not levels:
         raise ConfigError(
-            f"{text!r} names no CPU level (--isa, OCTAVO_ISA); give some, such as avx2,avx512, or leave it out"
+            f"{text!r} names no CPU level (--isa, OCTAVO_ISA); give some that `octavo doctor` lists, or leave it out"
         )
     return levels
 

@@ -89,7 +89,7 @@ def read_topology(root: Path, cpus: tuple[int, ...], host_memory: int) -> Topolo
 def _fast(root: Path, cpus: tuple[int, ...]) -> tuple[int, ...]:
     folder = root / "sys/devices/system/cpu"
     capacities = {cpu: number(read_text(folder / f"cpu{cpu}/cpu_capacity")) for cpu in cpus}
-    known = [capacity for capacity in capacities.values() if capacity]
+    known = [capacity for capacity in capacities.values() if capacity and capacity > 0]
     if known:
         least = SLOW_SHARE * max(known)
         return tuple(cpu for cpu, capacity in capacities.items() if capacity is None or capacity >= least)

@@ -130,4 +130,5 @@ def _module(version: str) -> None:
     run([*configure, *(["-G", "Ninja"] if shutil.which("ninja") else [])])
     run(["cmake", "--build", str(build), "-j", str(os.cpu_count())])
     for file in build.glob("_neon.*.so"):
-        shutil.copy(file, ROOT / "src/octavo" / file.name)
+        fresh = shutil.copy(file, ROOT / "src/octavo" / f"{file.name}.new")
+        os.replace(fresh, ROOT / "src/octavo" / file.name)  # a module written over crashes whoever runs it

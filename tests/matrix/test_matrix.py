@@ -159,3 +159,18 @@ def test_a_length_without_kernels_is_passed_over_with_one_warning(
 ) -> None:
     found = {"sve_bits": 1024, "levels": levels, "warnings": warnings}
     assert (arm.wrong_chip(arm.CELLS["sve1024"], found) == "") == is_right
+
+
+def test_a_build_leaves_the_module_of_running_programs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arm, "ROOT", tmp_path)
+    monkeypatch.setattr(arm, "HOME", tmp_path / "arm64")
+    monkeypatch.setattr(arm, "run", lambda command: "")
+    monkeypatch.setattr(arm, "cmake_options", lambda version: [])
+    for folder, text in (("arm64/build", "new"), ("src/octavo", "old")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "_neon.x.so").write_text(text)
+    module = tmp_path / "src/octavo/_neon.x.so"
+    with module.open() as mapped:
+        arm._module("3.11")
+        assert mapped.read() == "old" and module.read_text() == "new"
+    assert [file.name for file in module.parent.iterdir()] == [module.name]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from octavo.platforms import limits
-from octavo.platforms.kernel_files import cpu_list
+from octavo.platforms.kernel_files import cpu_list, meminfo, number, pairs
 from octavo.platforms.limits import GIB, read_limits
 
 MIB = 1 << 20
@@ -292,6 +292,12 @@ def test_memory_is_known_where_proc_is_not_mounted(monkeypatch):
 def test_cpu_lists():
     assert cpu_list("0-3,8,10-11\n") == [0, 1, 2, 3, 8, 10, 11]
     assert cpu_list("") == [] and cpu_list("a-b,3-") == [3]
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "-" + "9" * 5000, "--5", "0x10", "1e3", "-"])
+def test_a_number_that_no_kernel_writes_says_nothing(text):
+    assert number(text) is None and cpu_list(f"{text},3") == [3]
+    assert meminfo(f"MemTotal: {text} kB\nMemFree: 1 kB") == {"MemFree": 1024} and pairs(f"max {text}\na 2") == {"a": 2}
 
 
 def test_the_real_machine_is_read_fast():

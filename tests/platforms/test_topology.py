@@ -95,6 +95,15 @@ def test_memory_of_a_gpu_is_no_node(tmp_path: Path) -> None:
     assert found.nodes == (Node(0, tuple(range(72)), 480 * GIB),)
 
 
+@pytest.mark.parametrize("capacity", ["0", "-5", "none", ""])
+def test_all_cores_count_where_no_capacity_is_one(tmp_path: Path, capacity: str) -> None:
+    for cpu in range(2):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
+        folder.mkdir(parents=True)
+        (folder / "cpu_capacity").write_text(capacity)
+    assert read_topology(tmp_path, (0, 1), GIB).fast_cpus == (0, 1)
+
+
 def test_cores_for_background_work_of_intel_are_slow(tmp_path: Path) -> None:
     for name, text in (("cpu/online", "0-19"), ("../cpu_core/cpus", "0-11"), ("../cpu_atom/cpus", "12-19")):
         file = tmp_path / "sys/devices/system" / name
