@@ -77,11 +77,9 @@ struct Joint<4, 2, 32> {
 #endif
   template <int step>
   static OCTAVO_INLINE uint8x16_t join(uint8x16_t x, uint8x16_t top) {
-    uint8x16_t code;
-    if constexpr (step < 4)
-      code = vsliq_n_u8(vshlq_n_u8(x, 2), moved<2, step, 0>(top), 6);
-    else
-      code = vsriq_n_u8(moved<2, step, 6>(top), x, 2);
+    constexpr int to = step < 4 ? 0 : 6;  // below the low four bits moved up, or above them as they are
+    const uint8x16_t high = moved<2, step, to>(top);
+    const uint8x16_t code = step < 4 ? vsliq_n_u8(vshlq_n_u8(x, 2), high, 6) : vsriq_n_u8(high, x, 2);
     if constexpr (kShift == 0) return vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(code), 2));
     return step < 4 ? code : vandq_u8(code, all_bytes(0xFC));
   }
@@ -93,7 +91,8 @@ struct Joint<2, 1, 4> {
   static constexpr int kFlip = 0xFF, kShift = 0;
   template <int step>
   static OCTAVO_INLINE uint8x16_t join(uint8x16_t x, uint8x16_t third) {
-    return vsliq_n_u8(moved<2, step, 0>(x), vtstq_u8(third, all_bytes(1 << step)), 2);
+    const uint8x16_t code = moved<2, step, 0>(x), above = vtstq_u8(third, all_bytes(1 << step));
+    return vsliq_n_u8(code, above, 2);
   }
 };
 

@@ -139,7 +139,7 @@ struct PairCodes<PlaneCodes<2, 1, 4>> {
     Bits high[M][2];
     Plane<2, step>::zip(chunk, part, 0, out);
     Plane<1, step>::zip(chunk + 128, part, 0xFF, high);
-    for_each_pair(out, OCTAVO_EACH(vsliq_n_u8(move_bits<-Plane<2, step>::kAt>(x),
+    for_each_pair(out, OCTAVO_EACH(vsliq_n_u8((move_bits<-Plane<2, step>::kAt>(x)),  // a macro of clang's
                                               vtstq_u8(high[i][h], all_bits(1 << Plane<1, step>::kAt)), 2)));
   }
 };
