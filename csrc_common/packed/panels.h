@@ -2,7 +2,8 @@
 //
 // Outputs are padded with zeros to a multiple of 16, inputs to a multiple of 32 (K-quants: 256 by their own format).
 // A panel is contiguous; panels follow each other. Sixteen outputs are the lanes of one AVX-512 register, two AVX2
-// registers, four NEON registers, and the columns of one AMX B tile.
+// registers, four NEON registers, and the columns of one AMX B tile. Integer codes come as dwords of four inputs (VNNI, SDOT by
+// element); SMMLA's eight inputs are two of them, zipped as they are read.
 //
 //   bf16    [k/2][16][2]          bf16, neighbouring inputs in pairs (TDPBF16PS order)
 //   f16     [k][16]               f16

@@ -98,7 +98,7 @@ inline void run_grouped(const LinearArgs& a, const Step& step, const Lane& lane)
   const Format format(a.flags);
   const GroupPairs<Format> pairs{a, format, round_up(a.k, format.inputs()) / format.inputs() * format.bytes()};
   if (is_paired(pairs, step, lane)) return run_pairs(pairs, step, lane);
-  run_groups<Format, 1>(a, step, lane);
+  run_groups<Format, kFewRows>(a, step, lane);
 #else
   run_groups<Format, kTileRows>(a, step, lane);
 #endif

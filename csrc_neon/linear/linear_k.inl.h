@@ -191,7 +191,7 @@ inline void run_k(const void* raw, const Step& step, const Lane& lane) {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
   const KPairs<L> pairs{a, bytes};
   if (is_paired(pairs, step, lane)) return run_pairs(pairs, step, lane);
-  run_kernel<KKernel<L, 1>>(a, step, lane, bytes);
+  run_kernel<KKernel<L, kFewRows>>(a, step, lane, bytes);
 #else
   run_kernel<KKernel<L, 4>>(a, step, lane, bytes);
 #endif

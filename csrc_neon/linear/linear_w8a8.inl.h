@@ -65,7 +65,7 @@ void linear_w8a8(const void* raw, const Step& step, const Lane& lane) {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
   const W8a8Pairs pairs{a, bytes};
   if (is_paired(pairs, step, lane)) return run_pairs(pairs, step, lane);
-  run_kernel<W8a8<1>>(a, step, lane, bytes);
+  run_kernel<W8a8<kFewRows>>(a, step, lane, bytes);
 #else
   run_kernel<W8a8<4>>(a, step, lane, bytes);
 #endif

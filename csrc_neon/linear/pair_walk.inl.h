@@ -32,7 +32,7 @@ inline int64_t num_tiles(const Span& s) { return ((s.rows + 1) / 2 + kTilePairs 
 
 template <int P = kTilePairs, class Body>
 inline void with_pairs(int64_t pairs, Body&& body) {
-  if constexpr (P > 1) {
+  if constexpr (P > 2) {  // of more than kFewRows rows no tile gets a lone pair
     if (pairs < P) return with_pairs<P - 1>(pairs, body);
   }
   body(std::integral_constant<int, P>{});
@@ -83,10 +83,11 @@ inline void panel_of_pairs(const Kernel& kernel, const Span& s, int64_t panel, u
   });
 }
 
-// Whether pairs of this product's rows can be staged; a lone row has no partner.
+// Whether this product's rows are multiplied in pairs: not where SDOT by element takes fewer instructions, nor where they cannot be
+// staged.
 template <class Kernel>
 inline bool is_paired(const Kernel& kernel, const Step& step, const Lane& lane) {
-  return num_rows(kernel.a.rows, step) > 1 && num_records(kernel) * staged_bytes(kernel) <= lane.scratch_bytes;
+  return num_rows(kernel.a.rows, step) > kFewRows && num_records(kernel) * staged_bytes(kernel) <= lane.scratch_bytes;
 }
 
 template <class Kernel>
