@@ -27,16 +27,16 @@ inline void cpu_pause() {
 #endif
 }
 
-// Sets flush-to-zero for its scope.
+// Sets flush-to-zero for its scope, whatever modes the caller computes in.
 class FlushDenormals {
  public:
   FlushDenormals() {
 #if defined(__x86_64__)
     saved_ = _mm_getcsr();
-    _mm_setcsr((saved_ & ~0x6000u) | 0x8040u);  // round to nearest, FTZ, DAZ
+    _mm_setcsr(0x1F80u | 0x8040u);  // round to nearest, no error traps; FTZ, DAZ
 #elif defined(__aarch64__)
     asm volatile("mrs %0, fpcr" : "=r"(saved_));
-    asm volatile("msr fpcr, %0" ::"r"((saved_ & ~(3ull << 22)) | (1ull << 24)));
+    asm volatile("msr fpcr, %0" ::"r"(1ull << 24));  // FZ alone
 #endif
   }
   ~FlushDenormals() {

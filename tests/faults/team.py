@@ -35,6 +35,14 @@ FAULTS = [
         is_quick=True,
     ),
     Fault(
+        "traps_of_the_caller_kept",
+        WAIT,
+        "_mm_setcsr(0x1F80u | 0x8040u)",
+        "_mm_setcsr(saved_ | 0x8040u)",
+        TESTS + "test_a_caller_that_traps_invalid_operations_is_not_killed_by_ours",
+        "one",
+    ),
+    Fault(
         "caller_left_flushing",
         WAIT,
         "~FlushDenormals() {\n#if defined(__x86_64__)\n    _mm_setcsr(saved_);",

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from tests.kernels.harness import FIXED, aligned, run, same_bits
@@ -44,3 +49,28 @@ def test_the_caller_keeps_its_own_denormals() -> None:
     assert (tiny + tiny)[0] > 0
     eager(lowest()).softcap(np.ones((2, 8), np.float32), 3.0)
     assert (tiny + tiny)[0] > 0, "flush-to-zero outlived the run"
+
+
+TRAPS = """
+import ctypes, sys
+import numpy as np
+from tests.kernels.test_denormals import added
+big = np.full((64, 64), np.inf, np.float32)
+invalid, libm = 1, ctypes.CDLL("libm.so.6")
+libm.feenableexcept(invalid)
+found = added(big, -big, int(sys.argv[1]))
+libm.fedisableexcept(invalid)
+sys.exit(not np.isnan(found).all())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's feenableexcept")
+@pytest.mark.parametrize("threads", ["1", "2"], ids=["one", "two"])
+def test_a_caller_that_traps_invalid_operations_is_not_killed_by_ours(threads: str) -> None:
+    libm = ctypes.CDLL("libm.so.6")
+    if libm.feenableexcept(1) < 0:
+        pytest.skip("this processor traps nothing")
+    libm.fedisableexcept(1)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", TRAPS, threads], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
