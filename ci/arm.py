@@ -26,6 +26,7 @@ NEEDED = {
     "qemu-aarch64-static": "qemu-user-static",
     "debootstrap": "debootstrap",
 }
+STARTER = "/usr/bin/python-by-qemu"
 MAX_WHEEL_MB = 12
 NUM_IDS = 32
 PROMPT = "The capital of France is"
@@ -42,6 +43,7 @@ def missing() -> str:
 def make_root() -> str:
     """Makes the root once; returns the version of its Python."""
     run([str(ROOT / "ci/arm-root"), str(HOME / "root")])
+    make_starter()
     return next((HOME / "root/usr/lib").glob("python3.*[0-9]")).name.removeprefix("python")
 
 
@@ -53,7 +55,23 @@ def inside(command: list[str], environment: dict[str, str]) -> list[str]:
     # Nothing of the root is started but by qemu: systems need not know how to start Arm programs by themselves.
     unshare = shutil.which("unshare") or "unshare"
     entered = ["env", "-i", *words, unshare, f"--root={root}", "--wd=/root", "/usr/bin/qemu-aarch64-static"]
+    entered += ["-0", STARTER] if command[0] == "/usr/bin/python3" else []
     return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", *entered, *command]
+
+
+def make_starter() -> None:
+    """What Python in the root takes for itself, and starts its children by: a program of this machine that calls qemu."""
+    args = f'"/usr/bin/qemu-aarch64-static", "-0", "{STARTER}", "/usr/bin/python3"'
+    source = (
+        "#include <unistd.h>\n#include <vector>\n"
+        f"int main(int, char** given) {{ std::vector<const char*> all{{{args}}};\n"
+        "while (*++given) all.push_back(*given);\nall.push_back(nullptr);\n"
+        "return execv(all[0], const_cast<char**>(all.data())); }\n"
+    )
+    target = HOME / "root" / STARTER.lstrip("/")
+    if not target.exists():
+        made = ["-x", "c++", "-", "-O1", "-static", "-o", str(target)]
+        subprocess.run([os.environ.get("CXX") or "g++", *made], input=source, text=True, check=True)
 
 
 def cmake_options(version: str) -> list[str]:

@@ -20,7 +20,8 @@ from benchmarks.arm.cases import Case
 from benchmarks.arm.counts import chosen
 from benchmarks.common import parser, report, row
 
-CPUS = ("neoverse-n1", "neoverse-v1", "neoverse-v2")
+#: processor -> bits of its SVE vectors
+CPUS = {"neoverse-n1": 0, "neoverse-v1": 256, "neoverse-v2": 128}
 #: columns of cases.py that are looked at: every kind of tile, once
 COLUMNS = ("64 x 512, 1", "64 x 512, 4", "decode 4:1", "prefill 4:1", "16 x 576", "64 tokens")
 #: a loop below this share of a call's instructions is not looked at
@@ -45,7 +46,9 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with ThreadPoolExecutor(args.threads) as pool:
         for (case, level, after, _), found in zip(jobs, pool.map(looked_at, jobs), strict=True):
             for number, (share, loop) in enumerate(found):
-                for cpu in CPUS:
+                for cpu, bits in CPUS.items():
+                    if after not in ("", f"@{bits}"):
+                        continue  # vectors of a length that it does not have
                     said = loops.predicted(loop.body, cpu)
                     if said is None:
                         continue
@@ -67,7 +70,7 @@ def main() -> None:
     found: list[dict[str, Any]] = []
     report((found.append(result) or result for result in results(args)), args, "arm-mca")
     if args.docs:
-        page.write(page.predictions(found, CPUS))
+        page.write(page.predictions(found, list(CPUS)))
 
 
 if __name__ == "__main__":

@@ -4,38 +4,27 @@
 // tile is group_tile.inl.h's. Without VNNI products of 32 inputs are summed in int16 (see bytes.inl.h), then widened.
 #pragma once
 #include "linear/group_tile.inl.h"
+#include "packed/i4_record.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
 template <bool has_zeros>
-class I4 {
- public:
+struct I4 : I4Record {
   static constexpr int kChunk = 256;
   static constexpr bool kUsesMin = false, kIsOneChunk = false, kIsNarrow = !kVnni;
 
-  explicit I4(int32_t flags)
-      : flags_(flags),
-        inputs_(group_inputs(flags)),
-        bytes_(record_bytes(PackedKind::i4, flags)),
-        scales_at_(inputs_ * kPanel / 2),
-        zeros_at_(scales_at_ + scale_bytes(flags) * kPanel) {}
+  using I4Record::I4Record;
 
-  int64_t inputs() const { return inputs_; }
-  int64_t bytes() const { return bytes_; }
   static I codes(const uint8_t* chunk, int step) { return nibbles_of(load_bytes(chunk + 64 * (step % 4)), step >= 4); }
   static I step(I sum, I codes, I x) { return mac(sum, codes, x); }
   I start(const uint8_t* record, int part, const int32_t* asum) const {
     if constexpr (has_zeros)  // |asum| < 2^15: a 16-bit product with a zero point is exact
-      return madd16(widen_u8(record + zeros_at_ + part * V::kLanes), V::ibroadcast(-*asum));
+      return madd16(widen_u8(record + zeros_at + part * V::kLanes), V::ibroadcast(-*asum));
     else
       return less_times<3>(asum);
   }
-  F scale(const uint8_t* record, int part) const { return scale_part(record + scales_at_, flags_, part); }
-
- private:
-  const int32_t flags_;
-  const int64_t inputs_, bytes_, scales_at_, zeros_at_;
+  F scale(const uint8_t* record, int part) const { return scale_part(record + scales_at, flags, part); }
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // linear_i4: 4-bit weights in groups of 32, 64 or 128 with scales (and zero points) kept apart.
 #pragma once
 #include "linear/group_tile.inl.h"
+#include "packed/i4_record.h"
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 #include "linear/group_pairs.inl.h"
 #endif
@@ -38,32 +39,24 @@ struct Halves32 {
 };
 
 template <bool has_zeros>
-class I4 {
- public:
+struct I4 : I4Record {
   using Codes = std::conditional_t<has_zeros, NibbleCodes, SignedNibbles>;
   static constexpr bool kUsesMin = false;
 
-  explicit I4(int32_t flags)
-      : flags_(flags),
-        inputs_(group_inputs(flags)),
-        bytes_(record_bytes(PackedKind::i4, flags)),
-        scales_at_(inputs_ * kPanel / 2),
-        zeros_at_(scales_at_ + scale_bytes(flags) * kPanel) {}
+  using I4Record::I4Record;
 
-  int64_t inputs() const { return inputs_; }
-  int64_t bytes() const { return bytes_; }
   OCTAVO_INLINE I start(const uint8_t* record, int part, int32_t asum) const {
     if constexpr (!has_zeros) return vdupq_n_s32(0);
-    const uint16x8_t zeros = vmovl_u8(vld1_u8(record + zeros_at_ + part / 2 * 8));
+    const uint16x8_t zeros = vmovl_u8(vld1_u8(record + zeros_at + part / 2 * 8));
     const uint16x4_t mine = part % 2 ? vget_high_u16(zeros) : vget_low_u16(zeros);
     return vmulq_n_s32(vreinterpretq_s32_u32(vmovl_u16(mine)), -asum);
   }
   OCTAVO_INLINE void scales(const uint8_t* record, F (&out)[4]) const {
-    const uint8_t* p = record + scales_at_;
-    if (flags_ & kScaleF16) return halves16(p, out);
+    const uint8_t* p = record + scales_at;
+    if (flags & kScaleF16) return halves16(p, out);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i)
-      out[i] = flags_ & kScaleBf16 ? V::load_bf16(reinterpret_cast<const uint16_t*>(p) + 4 * i)
+      out[i] = flags & kScaleBf16 ? V::load_bf16(reinterpret_cast<const uint16_t*>(p) + 4 * i)
                                    : V::load(reinterpret_cast<const float*>(p) + 4 * i);
   }
 
@@ -72,24 +65,20 @@ class I4 {
   static OCTAVO_INLINE I staged_sum(I asum) { return vnegq_s32(asum); }
   OCTAVO_INLINE I start_pair(const uint8_t* record, int two, I staged) const {
     if constexpr (!has_zeros) return vdupq_n_s32(0);
-    const uint8_t* zeros = record + zeros_at_ + 2 * two;
+    const uint8_t* zeros = record + zeros_at + 2 * two;
     return vmulq_s32((I{zeros[0], zeros[1], zeros[0], zeros[1]}), staged);
   }
   template <int N>
   OCTAVO_INLINE void scale_pairs(const uint8_t* codes, int64_t to_halves, F (&out)[2 * N]) const {
-    const uint8_t* p = codes + scales_at_;
-    if (flags_ & kScaleF16) return half_pairs<N>(p + to_halves, out);
+    const uint8_t* p = codes + scales_at;
+    if (flags & kScaleF16) return half_pairs<N>(p + to_halves, out);
 #pragma GCC unroll 4
     for (int i = 0; i < N; ++i)
-      halves_twice(flags_ & kScaleBf16 ? V::load_bf16(reinterpret_cast<const uint16_t*>(p + to_halves) + 4 * i)
+      halves_twice(flags & kScaleBf16 ? V::load_bf16(reinterpret_cast<const uint16_t*>(p + to_halves) + 4 * i)
                                        : V::load(reinterpret_cast<const float*>(p) + 4 * i),
                    out + 2 * i);
   }
 #endif
-
- private:
-  const int32_t flags_;
-  const int64_t inputs_, bytes_, scales_at_, zeros_at_;
 };
 
 template <class Format>
@@ -105,28 +94,6 @@ inline void run_grouped(const LinearArgs& a, const Step& step, const Lane& lane)
 }
 
 }  // namespace
-
-void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
-  const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasMin) return run_grouped<Halves32<NibbleCodes, true, 0>>(a, step, lane);
-  if (a.flags & kZero8) return run_grouped<Halves32<SignedNibbles, false, 0>>(a, step, lane);
-  run_grouped<Halves32<NibbleCodes, false, 0>>(a, step, lane);
-}
-
-void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
-  run_grouped<Halves32<ByteCodes, false, 0>>(*static_cast<const LinearArgs*>(raw), step, lane);
-}
-
-void linear_q5g32(const void* raw, const Step& step, const Lane& lane) {
-  const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasMin) return run_grouped<Halves32<PlaneCodes<4, 1, 0>, true, 0>>(a, step, lane);
-  run_grouped<Halves32<PlaneCodes<4, 1, 0>, false, 16>>(a, step, lane);
-}
-
-void linear_i4(const void* raw, const Step& step, const Lane& lane) {
-  const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasZeros) return run_grouped<I4<true>>(a, step, lane);
-  run_grouped<I4<false>>(a, step, lane);
-}
-
 }  // namespace octavo::OCTAVO_ISA_NS
+
+#include "linear/grouped_ops.inl.h"

@@ -5,6 +5,7 @@
 // scales<N>(record, part0, d) and, where kUsesMin, mins, of N parts.
 #pragma once
 #include "linear/sve_codes.inl.h"
+#include "packed/i4_record.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -35,29 +36,21 @@ struct Halves32 {
 };
 
 template <bool has_zeros>
-class I4 {
- public:
+struct I4 : I4Record {
   using Codes = std::conditional_t<has_zeros, NibbleCodes, SignedNibbles>;
   static constexpr bool kUsesMin = false;
 
-  explicit I4(int32_t flags)
-      : flags_(flags),
-        inputs_(group_inputs(flags)),
-        bytes_(record_bytes(PackedKind::i4, flags)),
-        scales_at_(inputs_ * kPanel / 2),
-        zeros_at_(scales_at_ + scale_bytes(flags) * kPanel) {}
+  using I4Record::I4Record;
 
-  int64_t inputs() const { return inputs_; }
-  int64_t bytes() const { return bytes_; }
   OCTAVO_INLINE svint32_t start(const uint8_t* record, int part, int32_t asum) const {
     if constexpr (!has_zeros) return svdup_s32(0);
-    return svmul_n_s32_x(all(), svld1ub_vnum_s32(all(), record + zeros_at_, part), -asum);
+    return svmul_n_s32_x(all(), svld1ub_vnum_s32(all(), record + zeros_at, part), -asum);
   }
   template <int N>
   OCTAVO_INLINE void scales(const uint8_t* record, int part0, const Registers<svfloat32_t>& out) const {
-    const uint8_t* p = record + scales_at_;
-    if (flags_ & kScaleF16) return half_parts<N>(p, part0, out);
-    if (flags_ & kScaleBf16) {
+    const uint8_t* p = record + scales_at;
+    if (flags & kScaleF16) return half_parts<N>(p, part0, out);
+    if (flags & kScaleBf16) {
       steps<0, N>([&] OCTAVO_STEP(i) {
         const svuint32_t bits = svld1uh_vnum_u32(all(), reinterpret_cast<const uint16_t*>(p), part0 + i);
         out.template at<i>() = svreinterpret_f32_u32(svlsl_n_u32_x(all(), bits, 16));
@@ -68,10 +61,6 @@ class I4 {
       out.template at<i>() = svld1_vnum_f32(all(), reinterpret_cast<const float*>(p), part0 + i);
     });
   }
-
- private:
-  const int32_t flags_;
-  const int64_t inputs_, bytes_, scales_at_, zeros_at_;
 };
 
 template <class Format, int P, int R, int N, int part0>
@@ -143,35 +132,13 @@ struct GroupKernel {
 };
 
 template <class Format>
-inline void run_groups(const LinearArgs& a, const Step& step, const Lane& lane) {
+inline void run_grouped(const LinearArgs& a, const Step& step, const Lane& lane) {
   const Format format(a.flags);
   const int64_t inputs = format.inputs(), bytes = round_up(a.k, inputs) / inputs * format.bytes();
   with_parts([&](auto p) { run_kernel<GroupKernel<Format, p>>(a, step, lane, bytes); });
 }
 
 }  // namespace
-
-void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
-  const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasMin) return run_groups<Halves32<NibbleCodes, true, 0>>(a, step, lane);
-  if (a.flags & kZero8) return run_groups<Halves32<SignedNibbles, false, 0>>(a, step, lane);
-  run_groups<Halves32<NibbleCodes, false, 0>>(a, step, lane);
-}
-
-void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
-  run_groups<Halves32<ByteCodes, false, 0>>(*static_cast<const LinearArgs*>(raw), step, lane);
-}
-
-void linear_q5g32(const void* raw, const Step& step, const Lane& lane) {
-  const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasMin) return run_groups<Halves32<PlaneCodes<4, 1, 0>, true, 0>>(a, step, lane);
-  run_groups<Halves32<PlaneCodes<4, 1, 0>, false, 16>>(a, step, lane);
-}
-
-void linear_i4(const void* raw, const Step& step, const Lane& lane) {
-  const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasZeros) return run_groups<I4<true>>(a, step, lane);
-  run_groups<I4<false>>(a, step, lane);
-}
-
 }  // namespace octavo::OCTAVO_ISA_NS
+
+#include "linear/grouped_ops.inl.h"

@@ -143,11 +143,6 @@ inline void run_k(const void* raw, const Step& step, const Lane& lane) {
 }
 
 }  // namespace
-
-void linear_q6k(const void* raw, const Step& step, const Lane& lane) { run_k<KLayout<PlanesQ6k>>(raw, step, lane); }
-void linear_q5k(const void* raw, const Step& step, const Lane& lane) { run_k<KLayout<PlanesQ5k>>(raw, step, lane); }
-void linear_q4k(const void* raw, const Step& step, const Lane& lane) { run_k<Q4kLayout>(raw, step, lane); }
-void linear_q3k(const void* raw, const Step& step, const Lane& lane) { run_k<KLayout<PlanesQ3k>>(raw, step, lane); }
-void linear_q2k(const void* raw, const Step& step, const Lane& lane) { run_k<KLayout<PlanesQ2k>>(raw, step, lane); }
-
 }  // namespace octavo::OCTAVO_ISA_NS
+
+#include "linear/k_ops.inl.h"

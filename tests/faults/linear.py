@@ -300,9 +300,9 @@ FAULTS = [
     ),
     Fault(
         "i4_zero_points_read_as_scales",
-        I4,
-        "zeros_at_(scales_at_ + scale_bytes(flags) * kPanel)",
-        "zeros_at_(scales_at_)",
+        "csrc_common/packed/i4_record.h",
+        "zeros_at(scales_at + scale_bytes(flags) * kPanel)",
+        "zeros_at(scales_at)",
         APART_INPUTS,
         "linear_i4__avx2",
     ),
