@@ -113,15 +113,24 @@ def predicted(body: Sequence[str], cpu: str, rounds: int = 300) -> Prediction | 
 
 
 def busiest(said: dict[str, Any]) -> float:
-    """Cycles of a round in which all units of one kind (V0 to V3, say) would be busy. llvm-mca's own throughput leaves out what
-    only some units of a kind can do."""
-    region, units = said["CodeRegions"][0], said["TargetInfo"]["Resources"]
-    kinds = [re.match(r"\w+?(?=\d*(\.|$))", name)[0] for name in units]  # type: ignore[index]
-    used = dict.fromkeys(kinds, 0.0)
+    """Cycles of a round in which all units of one kind (V0 to V3, say) are busy, or those that some instructions have to
+    themselves (V0 and V1). llvm-mca's own throughput counts a group of units apart from what uses a part of it."""
+    region, names = said["CodeRegions"][0], said["TargetInfo"]["Resources"]
+    kinds = [re.match(r"\w+?(?=\d*(\.|$))", name)[0] for name in names]  # type: ignore[index]
+    uses: list[dict[int, float]] = [{} for _ in (*region["Instructions"], "the sum of all")]  # unit -> cycles
     for use in region["ResourcePressureView"]["ResourcePressureInfo"]:
-        if use["InstructionIndex"] == len(region["Instructions"]):  # the sum of all
-            used[kinds[use["ResourceIndex"]]] += use["ResourceUsage"]
-    return max(total / kinds.count(kind) for kind, total in used.items())
+        uses[use["InstructionIndex"]][use["ResourceIndex"]] = use["ResourceUsage"]
+    total = dict.fromkeys(kinds, 0.0)
+    for unit, cycles in uses.pop().items():
+        total[kinds[unit]] += cycles
+    parts = []
+    for units, info in zip(uses, region["InstructionInfoView"]["InstructionList"], strict=True):
+        alone, cycles = info["RThroughput"], sum(units.values())
+        if len({kinds[unit] for unit in units}) == 1 and alone and len(units) >= round(cycles / alone):
+            parts.append((frozenset(units), cycles))  # was seen on as many units as it may use
+    bounds = [cycles / kinds.count(kind) for kind, cycles in total.items()]
+    bounds += [sum(cycles for inner, cycles in parts if inner <= units) / len(units) for units, _ in parts]
+    return max(bounds)
 
 
 def missing() -> str:

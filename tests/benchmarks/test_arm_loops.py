@@ -71,13 +71,27 @@ def test_loops_alike_are_one_line() -> None:
     assert table.splitlines()[2:] == ["| `a` | neon | x | 40% | 9 | 2.0 (90%) |"]
 
 
-def test_units_of_a_kind_share_what_only_some_of_them_can_do() -> None:
-    units = ["N9UnitV0", "N9UnitV1", "N9UnitL01.\0", "N9UnitL01.\1", "N9UnitL2"]
-    uses = [(0, 0, 9.0), (2, 0, 6.0), (2, 1, 2.0), (2, 2, 4.0), (2, 3, 4.0), (2, 4, 1.0)]
+def busiest_of(uses: list[tuple[int, int, float]], alone: tuple[float, float]) -> float:
+    """Of two instructions on the units V0 to V3 and L0; `uses`: (instruction, unit, cycles), those of 2 being the sum."""
+    units = ["N9UnitV0", "N9UnitV1", "N9UnitV2", "N9UnitV3", "N9UnitL.\0"]
     names = ("InstructionIndex", "ResourceIndex", "ResourceUsage")
     view = {"ResourcePressureInfo": [dict(zip(names, use, strict=True)) for use in uses]}
     region = {"Instructions": ["a", "b"], "ResourcePressureView": view}
-    assert loops.busiest({"CodeRegions": [region], "TargetInfo": {"Resources": units}}) == 4.0
+    region["InstructionInfoView"] = {"InstructionList": [{"RThroughput": x} for x in alone]}
+    return loops.busiest({"CodeRegions": [region], "TargetInfo": {"Resources": units}})
+
+
+def test_units_of_a_kind_share_what_only_some_of_them_can_do() -> None:
+    uses = [(0, 0, 2.0), (1, 0, 1.0), (1, 1, 3.0), (1, 2, 3.0), (1, 3, 3.0)]
+    assert busiest_of([*uses, *((2, unit, 3.0) for unit in range(4))], (2.0, 2.5)) == 3.0
+
+
+def test_units_that_instructions_have_to_themselves_bound_a_round() -> None:
+    uses = [(0, 0, 1.0), (0, 1, 3.0), (1, 0, 2.0)]
+    assert (
+        busiest_of([*uses, (2, 0, 3.0), (2, 1, 3.0)], (2.0, 2.0)) == 3.0
+    )  # the first takes either of two, the second one
+    assert busiest_of([(0, 0, 4.0), (2, 0, 4.0)], (1.0, 0.0)) == 1.0  # it could have taken four units
 
 
 @pytest.mark.skipif(loops.missing() != "", reason="needs llvm-mca of LLVM 22")
