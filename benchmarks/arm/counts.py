@@ -10,7 +10,7 @@ What a chip makes of them, docs/arm.md says. Needs Debian's g++-aarch64-linux-gn
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,6 +41,10 @@ def chosen(args: argparse.Namespace) -> list[tuple[Case, str, str, str]]:
     ]
 
 
+Results = Callable[[argparse.Namespace], Iterator[dict[str, Any]]]
+Tables = Callable[[list[dict[str, Any]]], dict[str, str]]
+
+
 def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All rows."""
     if why := build.missing():
@@ -59,8 +63,9 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield row(name, unit, [value], label=case.label, level=level + after, column=case.column)
 
 
-def main() -> None:
-    options = parser(__doc__)
+def run_benchmark(doc: str | None, name: str, results: Results, tables: Tables) -> None:
+    """The command line of a benchmark of Arm kernels: reports its rows, and with --docs writes the tables made of them."""
+    options = parser(doc)
     options.add_argument("--only", default="", metavar="PREFIX,...", help="ops that begin so (default: all)")
     options.add_argument("--levels", default="", metavar="LEVEL,...", help="kernels of these levels (default: all)")
     options.add_argument("--docs", action="store_true", help="write the table of docs/arm.md; needs all kernels")
@@ -68,10 +73,10 @@ def main() -> None:
     if args.docs and (args.only or args.levels):
         options.error("--docs writes whole tables: leave --only and --levels out")
     found: list[dict[str, Any]] = []
-    report((found.append(result) or result for result in results(args)), args, "arm-counts")
+    report((found.append(result) or result for result in results(args)), args, name)
     if args.docs:
-        page.write(page.counts(found, "{:.3f}".format))
+        page.write(tables(found))
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, "arm-counts", results, lambda found: page.counts(found, "{:.3f}".format))

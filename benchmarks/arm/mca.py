@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.arm import build, loops, page, trace
 from benchmarks.arm.cases import Case
-from benchmarks.arm.counts import chosen
-from benchmarks.common import parser, report, row
+from benchmarks.arm.counts import chosen, run_benchmark
+from benchmarks.common import row
 
 #: processor -> bits of its SVE vectors
 CPUS = {"neoverse-n1": 0, "neoverse-v1": 256, "neoverse-v2": 128}
@@ -59,19 +59,5 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     )  # fmt: skip
 
 
-def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--only", default="", metavar="PREFIX,...", help="ops that begin so (default: all)")
-    options.add_argument("--levels", default="", metavar="LEVEL,...", help="kernels of these levels (default: all)")
-    options.add_argument("--docs", action="store_true", help="write the table of docs/arm.md; needs all kernels")
-    args = options.parse_args()
-    if args.docs and (args.only or args.levels):
-        options.error("--docs writes whole tables: leave --only and --levels out")
-    found: list[dict[str, Any]] = []
-    report((found.append(result) or result for result in results(args)), args, "arm-mca")
-    if args.docs:
-        page.write(page.predictions(found, list(CPUS)))
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, "arm-mca", results, lambda found: page.predictions(found, list(CPUS)))
