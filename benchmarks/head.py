@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks.common import interleave, parser, report, row
 from benchmarks.sampling import rows_of
 
-from octavo.platforms.cpu.executable import RecordedExecutable
-from octavo.platforms.cpu.recorder import Recorder
-from octavo.platforms.cpu.tables import RopeTables
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded.executable import RecordedExecutable
+from octavo.platforms.recorded.recorder import Recorder
+from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.selftest.values import batch, tensor, values
 from octavo.platforms.x86.platform import X86Platform
 

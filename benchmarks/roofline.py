@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.platforms.cpu.symbols import KV_ELEMENT_BYTES, Instruction, kv_head_bytes
+from octavo.platforms.recorded.symbols import KV_ELEMENT_BYTES, Instruction, kv_head_bytes
 from octavo.platforms.types import Batch, KVSpec
 
 #: what a kernel's numbers are multiplied as, by the start of its name; the rest is float32

@@ -22,8 +22,9 @@ import numpy as np
 from benchmarks.common import measure, parser, read_bandwidth, report, row
 from numpy.typing import NDArray
 
-from octavo.platforms.cpu.native import Native, load
-from octavo.platforms.cpu.sampling import NativeSampler
+from octavo.platforms.cpu.module import load
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.sampling import NativeSampler
 from octavo.platforms.types import SampleBatch
 
 VOCABULARIES = (49_152, 152_064, 256_000)

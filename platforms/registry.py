@@ -40,7 +40,7 @@ def _probe_native(*machines: str) -> Callable[[], str]:
         if machine_info.machine() not in machines:
             return f"this machine is {machine_info.machine()}"
         try:
-            from octavo.platforms.cpu.native import load
+            from octavo.platforms.cpu.module import load
 
             load()
         except PlatformError as error:

@@ -26,11 +26,12 @@ from benchmarks.limits import measured
 from benchmarks.roofline import peak_of
 from benchmarks.sampling import KINDS, logits_of, rows_of
 
-from octavo.platforms.cpu.eager import EagerOps
-from octavo.platforms.cpu.native import Native, load
-from octavo.platforms.cpu.recorder import kv_head_bytes
-from octavo.platforms.cpu.sampling import NativeSampler
+from octavo.platforms.cpu.module import load
 from octavo.platforms.cpu.weights import PackedFormat, PackedLinear, PackedWeights, StoredTable, pack_op
+from octavo.platforms.recorded.eager import EagerOps
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.recorder import kv_head_bytes
+from octavo.platforms.recorded.sampling import NativeSampler
 from octavo.platforms.rope import frequencies
 from octavo.platforms.selftest.values import FORMATS, LINEAR_FORMATS, batch, one_layer, tensor, tensors, values
 from octavo.platforms.types import Batch, KVSpec, RawTensor, Rope

@@ -21,11 +21,12 @@ from benchmarks.common import parser, report, row
 from benchmarks.kernels.linear import best
 from benchmarks.limits import measured
 
-from octavo.platforms.cpu.native import Native, load
-from octavo.platforms.cpu.recorder import Recorder
-from octavo.platforms.cpu.symbols import kv_head_bytes, page_bytes
-from octavo.platforms.cpu.tables import RopeTables
+from octavo.platforms.cpu.module import load
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.recorder import Recorder
+from octavo.platforms.recorded.symbols import kv_head_bytes, page_bytes
+from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.types import GroupKind, KVGroup, KVSpec
 
 #: case -> (length, tokens of the step, sequences; 0: as many as make COLD_BYTES)

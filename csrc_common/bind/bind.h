@@ -147,7 +147,7 @@ py::dict levels() {
 
 // Fills the module of `platform`, as octavo.platforms.registry names it.
 void fill_module(py::module_& m, const char* platform) {
-  m.doc() = "Kernels and the recorded-program executor; used through octavo.platforms.cpu only.";
+  m.doc() = "Kernels and the recorded-program executor; used through octavo.platforms only.";
   m.attr("platform") = platform;
   m.def("available_features", &available_features, "Feature bits this processor and system allow.");
   m.def("levels", &levels, "Level name -> required feature bits, slowest first.");

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from octavo.platforms.cpu.eager import EagerOps
-from octavo.platforms.cpu.native import Native
 from octavo.platforms.cpu.weights import PackedWeights
+from octavo.platforms.recorded.eager import EagerOps
+from octavo.platforms.recorded.native import Native
 from octavo.platforms.select import FAST_LEVELS, refusal
 from octavo.platforms.types import RawTensor
 

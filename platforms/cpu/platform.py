@@ -9,17 +9,18 @@ from functools import cached_property
 from typing import Any, cast
 
 from octavo.platforms.cpu.exact_cost import cost_of_exact
-from octavo.platforms.cpu.executable import RecordedExecutable
-from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.module import load
 from octavo.platforms.cpu.packed_cache import PackedCache, small_pages
-from octavo.platforms.cpu.recorder import Recorder
-from octavo.platforms.cpu.selftest import SelfTest
-from octavo.platforms.cpu.symbols import Recorded, Symbol, page_bytes
-from octavo.platforms.cpu.tables import RopeTables
 from octavo.platforms.cpu.weights import PackedWeights
 from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import Ops
 from octavo.platforms.platform import CacheHome, Capacity, Model
+from octavo.platforms.recorded.executable import RecordedExecutable
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.recorder import Recorder
+from octavo.platforms.recorded.selftest import SelfTest
+from octavo.platforms.recorded.symbols import Recorded, Symbol, page_bytes
+from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.types import Batch, KVSpec, Variant
 
 log = logging.getLogger("octavo.platforms")

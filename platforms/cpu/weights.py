@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import ModelError, PlatformError
-from octavo.platforms.cpu.native import Native
 from octavo.platforms.cpu.packed_cache import PackedCache
 from octavo.platforms.limits import read_limits
+from octavo.platforms.recorded.native import Native
 from octavo.platforms.stored import damage, quantized_rows
 from octavo.platforms.types import RawTensor
 from octavo.quant.formats import format_named

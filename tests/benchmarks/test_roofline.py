@@ -7,7 +7,7 @@ import pytest
 from benchmarks.profile import step_of
 from benchmarks.roofline import Work, peak_of, shares, table, work_of
 
-from octavo.platforms.cpu.symbols import Instruction
+from octavo.platforms.recorded.symbols import Instruction
 from octavo.platforms.selftest.values import batch, one_layer
 
 

@@ -48,8 +48,8 @@ PLANTED = [
     ("no_platform_tests", {"quant/a.py": "match x:\n    case 'cuda':\n        pass\n"}, "'cuda'"),
     (
         "no_platform_tests",
-        {"engine/a.py": "from octavo.platforms.cpu.native import load\n"},
-        "imports octavo.platforms.cpu.native",
+        {"engine/a.py": "from octavo.platforms.cpu.module import load\n"},
+        "imports octavo.platforms.cpu.module",
     ),
     ("no_code_from_data", {"engine/a.py": "import pickle\n"}, "imports pickle"),
     ("no_code_from_data", {"platforms/a.py": "def f():\n    import torch\n"}, "imports torch"),

@@ -10,8 +10,9 @@ from tests.engine import bits
 from tests.golden import tiny
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.module import load
 from octavo.platforms.limits import Limits
+from octavo.platforms.recorded.native import Native
 
 LENGTHS = [1, 31, 32, 33, 90]
 MODELS = ["llama", "gemma3", "llama:q4_1", "llama:q8_0", "llama:bf16"]

@@ -11,7 +11,7 @@ from tests.engine import bits
 from tests.golden import tiny
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.cpu.native import load
+from octavo.platforms.cpu.module import load
 from octavo.platforms.limits import Limits
 
 LENGTHS = [515, 1100, 40]

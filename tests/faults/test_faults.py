@@ -10,7 +10,7 @@ from tests.faults import run
 from tests.faults.build import ROOT, Builder, BuildError, edited, level_of
 from tests.faults.fault import Fault, faults
 
-from octavo.platforms.cpu.native import load
+from octavo.platforms.cpu.module import load
 
 FAULTS = faults()
 REQUIRED = {  # what the matrix promises to catch

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.platforms.cpu.native import native_module
+from octavo.platforms.cpu.module import native_module
 from octavo.platforms.select import FAST_LEVELS
 
 TOKENS, LOGITS, SEQUENCES, FIXED = range(4)
@@ -44,7 +44,7 @@ def module_named(name: str) -> ModuleType | None:
 
 @cache
 def kernels() -> dict[str, list[Kernel]]:
-    """op -> its exact kernels, slowest level first (fast ones: tests/platforms/cpu/test_fast_numerics.py)."""
+    """op -> its exact kernels, slowest level first (fast ones: tests/platforms/recorded/test_fast_numerics.py)."""
     native, emulated = module_named(native_module()), module_named("octavo._avx_emulated")
     out: dict[str, list[Kernel]] = {}
     if native is None:

@@ -15,8 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.cpu.eager import EagerOps
-from octavo.platforms.cpu.native import Native, load, native_module
+from octavo.platforms.cpu.module import load, native_module
+from octavo.platforms.recorded.eager import EagerOps
+from octavo.platforms.recorded.native import Native
 from octavo.platforms.reference.kv import PagePool
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.select import FAST_LEVELS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.kernels.kv_case import assert_bits, batch_of, eager, kv_spec, levels, lowest, native, random_inputs
 
-from octavo.platforms.cpu.symbols import page_bytes
+from octavo.platforms.recorded.symbols import page_bytes
 
 
 def copy(ops: object, pairs: list[tuple[int, int]], size: int) -> None:

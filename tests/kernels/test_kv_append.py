@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.kernels.kv_case import batch_of, kv_spec, levels, native, random_inputs, tables_of, typed
 
-from octavo.platforms.cpu.symbols import kv_head_bytes, page_bytes
+from octavo.platforms.recorded.symbols import kv_head_bytes, page_bytes
 from octavo.platforms.reference.kv import K, PagePool, V
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.types import KVSpec

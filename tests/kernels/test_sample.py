@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.kernels.kv_case import levels, lowest, module_of
 
-from octavo.platforms.cpu.native import Native
-from octavo.platforms.cpu.sampling import NativeSampler
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.sampling import NativeSampler
 from octavo.platforms.reference.sample import sample
 from octavo.platforms.types import SampleBatch
 

@@ -25,8 +25,8 @@ from tests.kernels.kv_case import (
 
 from octavo.platforms.cpu import recorder
 from octavo.platforms.cpu.partials import partials_bytes
-from octavo.platforms.cpu.recorder import Recorder
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded.recorder import Recorder
 
 HEADS, KV_HEADS, DIM, MAX_LEN = 6, 2, 32, 4096
 CASES = typed("paged_attention", ("bf16", "int8"))

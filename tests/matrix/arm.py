@@ -111,7 +111,7 @@ def run_self_test(out: Path) -> None:
     """The tests that plant faults in kernels, to a JUnit file: a level with wrong bits is refused, and answers stay right."""
     out.unlink(missing_ok=True)
     environment = {**_paths(), "QEMU_CPU": CELLS["sve256"].processor}
-    command = ["/usr/bin/python3", "-m", "pytest", "/opt/octavo/tests/platforms/cpu/test_selftest.py", "-q"]
+    command = ["/usr/bin/python3", "-m", "pytest", "/opt/octavo/tests/platforms/recorded/test_selftest.py", "-q"]
     command += ["-p", "no:cacheprovider", "-k", "not under_50_ms and not golden_bits_are"]
     command += [f"--junitxml=/opt/octavo/{out.relative_to(ROOT)}"]
     subprocess.run(inside(command, environment), capture_output=True, timeout=TIMEOUT_S)

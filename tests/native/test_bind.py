@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.cpu.native import load
+from octavo.platforms.cpu.module import load
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.cpu.native import load
+from octavo.platforms.cpu.module import load
 
 HUGE = 2 << 20
 

@@ -78,7 +78,8 @@ def portable_cell() -> Cell:
 def native_cells() -> Iterator[Cell]:
     """One cell per level of the native module; one that says why if there is no module."""
     try:
-        from octavo.platforms.cpu.native import Native, load
+        from octavo.platforms.cpu.module import load
+        from octavo.platforms.recorded.native import Native
 
         levels = list(Native(load()).levels)
     except PlatformError as error:
@@ -91,7 +92,7 @@ def native_cells() -> Iterator[Cell]:
 def native_platform() -> Any:
     """The class of this machine's platform."""
     from octavo.platforms.arm.platform import ArmPlatform
-    from octavo.platforms.cpu.native import load
+    from octavo.platforms.cpu.module import load
     from octavo.platforms.x86.platform import X86Platform
 
     return {"x86": X86Platform, "arm": ArmPlatform}[load().platform]
@@ -99,8 +100,8 @@ def native_platform() -> Any:
 
 @cache
 def native_cell(level: str) -> Cell:
-    from octavo.platforms.cpu.eager import EagerOps
-    from octavo.platforms.cpu.sampling import NativeSampler
+    from octavo.platforms.recorded.eager import EagerOps
+    from octavo.platforms.recorded.sampling import NativeSampler
 
     made, name = native_platform(), native_platform().name
 

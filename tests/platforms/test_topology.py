@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.platforms.machines import MACHINES, Machine
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.cpu.native import load
+from octavo.platforms.cpu.module import load
 from octavo.platforms.limits import read_limits
 from octavo.platforms.topology import Node, Topology, read_topology
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from octavo.engine.errors import ConfigError, PlatformError
-from octavo.platforms.cpu.native import load
+from octavo.platforms.cpu.module import load
 from octavo.platforms.limits import read_limits
 from octavo.platforms.x86.platform import X86Platform
 

@@ -13,9 +13,10 @@ from tests.kernels.panels import _HALVES
 
 from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms import stored as reading
-from octavo.platforms.cpu.native import Native, load
+from octavo.platforms.cpu.module import load
 from octavo.platforms.cpu.packed_cache import PackedCache
 from octavo.platforms.cpu.weights import APART, PACKED, PackedWeights
+from octavo.platforms.recorded.native import Native
 from octavo.platforms.reference.weights import ReferenceWeights
 from octavo.platforms.types import RawTensor
 

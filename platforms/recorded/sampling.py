@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.platforms.cpu.native import Native
+from octavo.platforms.recorded.native import Native
 from octavo.platforms.types import SampleBatch, SampleResult
 
 _INPUTS = (

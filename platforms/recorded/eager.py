@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.platforms.cpu.native import Native
-from octavo.platforms.cpu.recorder import Recorder
-from octavo.platforms.cpu.symbols import Symbol, page_bytes
-from octavo.platforms.cpu.tables import RopeTables
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.recorder import Recorder
+from octavo.platforms.recorded.symbols import Symbol, page_bytes
+from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.types import Batch, KVSpec, Rows
 
 F32 = NDArray[np.float32]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from octavo.platforms.cpu.native import Native
+from octavo.platforms.recorded.native import Native
 from octavo.platforms.rope import cos_sin
 from octavo.platforms.types import Rope
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from octavo.platforms.cpu.plan import ALIGN_BYTES, Buffer, live_bytes, place
+from octavo.platforms.recorded.plan import ALIGN_BYTES, Buffer, live_bytes, place
 
 
 def overlaps(a: Buffer, b: Buffer) -> bool:

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import OctavoError, PlatformError
-from octavo.platforms.cpu.eager import EagerOps
-from octavo.platforms.cpu.native import Native
-from octavo.platforms.cpu.sampling import NativeSampler
-from octavo.platforms.cpu.symbols import page_bytes
 from octavo.platforms.cpu.weights import PackedWeights
+from octavo.platforms.recorded.eager import EagerOps
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.sampling import NativeSampler
+from octavo.platforms.recorded.symbols import page_bytes
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.selftest.cases import Case, covering, for_format
 from octavo.platforms.selftest.digest import digest

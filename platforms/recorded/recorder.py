@@ -14,15 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.cpu.codes import IDS_SOURCES, KV_TYPES, POOL_MODES, ROWS_KIND
-from octavo.platforms.cpu.native import Native
 from octavo.platforms.cpu.partials import partials_bytes
-from octavo.platforms.cpu.plan import Buffer, place
-from octavo.platforms.cpu.products import greedy_head, prepare, product
-from octavo.platforms.cpu.symbols import Greedy, Instruction, Prepared, Recorded, Ref, Symbol, kv_head_bytes, page_bytes
-from octavo.platforms.cpu.tables import RopeTables
 from octavo.platforms.cpu.weights import PackedLinear, StoredTable
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded.codes import IDS_SOURCES, KV_TYPES, POOL_MODES, ROWS_KIND
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.plan import Buffer, place
+from octavo.platforms.recorded.products import greedy_head, prepare, product
+from octavo.platforms.recorded.symbols import (
+    Greedy,
+    Instruction,
+    Prepared,
+    Recorded,
+    Ref,
+    Symbol,
+    kv_head_bytes,
+    page_bytes,
+)
+from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.types import Activation, KVSpec, Rope, Rows
 
 

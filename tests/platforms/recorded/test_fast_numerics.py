@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from tests.engine import bits
 from tests.golden import tiny
-from tests.platforms.cpu.test_selftest import FAULTS, FaultyModule, changed
+from tests.platforms.recorded.test_selftest import FAULTS, FaultyModule, changed
 
 from octavo.engine.build import fast_kernels
 from octavo.engine.config import EngineConfig
 from octavo.engine.errors import ConfigError, PlatformError
-from octavo.platforms.cpu.native import Native, load
-from octavo.platforms.cpu.selftest import SelfTest
+from octavo.platforms.cpu.module import load
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.selftest import SelfTest
 from octavo.platforms.registry import choose_platform
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.x86.platform import X86Platform

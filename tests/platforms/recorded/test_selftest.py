@@ -18,9 +18,10 @@ from tests.platforms.cells import native_platform
 from octavo.engine.errors import PlatformError
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.load import load_model
-from octavo.platforms.cpu.native import Native, load
-from octavo.platforms.cpu.selftest import SelfTest
+from octavo.platforms.cpu.module import load
 from octavo.platforms.ops import NUMERICS_VERSION
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.selftest import SelfTest
 from octavo.platforms.reference.platform import ReferencePlatform
 from octavo.platforms.selftest.cases import cases
 from octavo.platforms.selftest.golden import GOLDEN, VERSION

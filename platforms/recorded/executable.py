@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.batch import check_batch, check_size
-from octavo.platforms.cpu.native import Native
-from octavo.platforms.cpu.sampling import NativeSampler
-from octavo.platforms.cpu.symbols import Instruction, Recorded
-from octavo.platforms.cpu.tables import RopeTables
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.sampling import NativeSampler
+from octavo.platforms.recorded.symbols import Instruction, Recorded
+from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.types import Batch, SampleBatch, SampleResult
 
 _NO_ROWS = np.zeros(0, np.int32)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.cpu.codes import ACTIVATIONS, PREPARED
-from octavo.platforms.cpu.symbols import Prepared, Ref, Symbol
 from octavo.platforms.cpu.weights import PackedLinear
+from octavo.platforms.recorded.codes import ACTIVATIONS, PREPARED
+from octavo.platforms.recorded.symbols import Prepared, Ref, Symbol
 from octavo.platforms.types import Activation
 
 if TYPE_CHECKING:
-    from octavo.platforms.cpu.recorder import Recorder
+    from octavo.platforms.recorded.recorder import Recorder
 
 #: parts of the outputs that a thread of several finds in a greedy head: enough for all to end together
 PARTS_PER_THREAD = 16
