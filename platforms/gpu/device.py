@@ -28,6 +28,7 @@ class DeviceFacts:
     memory_bytes: int
     driver: str  # version of the driver
     library: str  # version of the binding
+    is_integrated: bool = False  # a part of the processor, with its memory
 
 
 class Graph(Protocol):
