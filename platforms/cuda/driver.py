@@ -27,12 +27,12 @@ def load_api() -> Any:
     return import_module("cuda.bindings.driver")
 
 
-def binding_version(api: Any) -> tuple[int, int]:
+def binding_release(api: Any) -> tuple[int, int]:
     """(major, minor) of the CUDA release that the binding was made for; (0, 0) where it does not say."""
     return _split(int(getattr(api, "CUDA_VERSION", 0)))
 
 
-def driver_version(api: Any) -> tuple[int, int]:
+def driver_release(api: Any) -> tuple[int, int]:
     """(major, minor) of the newest CUDA release that the driver knows."""
     return _split(int(cuda_calls(api, "CUDA").call("cuDriverGetVersion")))
 
@@ -60,7 +60,7 @@ def list_devices(api: Any) -> list[DeviceFacts]:
         if error.code == NO_DEVICE:
             return []
         raise
-    driver = "CUDA {}.{}".format(*driver_version(api))
+    driver = "CUDA {}.{}".format(*driver_release(api))
     try:
         library = f"{PACKAGE} {version(PACKAGE)}"
     except PackageNotFoundError:

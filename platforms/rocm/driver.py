@@ -33,7 +33,7 @@ def load_api() -> Any:
     return package.hip
 
 
-def binding_version(api: Any) -> tuple[int, int]:
+def binding_release(api: Any) -> tuple[int, int]:
     """(major, minor) of the HIP runtime that the binding was made for; (0, 0) where it does not say."""
     for name in ("rocm.version", "hip"):
         try:
@@ -84,6 +84,12 @@ def list_devices(api: Any) -> list[DeviceFacts]:
 def runtime_version(api: Any) -> int:
     """Of libamdhip64: major * 10,000,000 + minor * 100,000 + patch."""
     return int(hip_calls(api, "HIP").call("hipRuntimeGetVersion"))
+
+
+def driver_release(api: Any) -> tuple[int, int]:
+    """(major, minor) of libamdhip64."""
+    number = runtime_version(api)
+    return number // 10_000_000, number // 100_000 % 100
 
 
 def _facts(calls: Calls, index: int, driver: str, library: str) -> DeviceFacts:

@@ -114,7 +114,7 @@ def test_a_machine_without_the_driver_gets_the_loaders_words(kind: str) -> None:
     if done.stdout.startswith("FOUND"):
         pytest.skip("this machine has the driver")
     words = "libamdhip64.so" if kind == "rocm" else "driver"
-    assert words in done.stdout and "`octavo doctor`" in done.stdout
+    assert words in done.stdout
 
 
 def test_modules_that_share_a_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,13 +39,23 @@ class FakeDriver:
         self.library = library
 
     def device(
-        self, index: int, name: str, arch: str, num_bytes: int = 1 << 20, *, wave: int = 32, units: int = 8
+        self,
+        index: int,
+        name: str,
+        arch: str,
+        num_bytes: int = 1 << 20,
+        *,
+        wave: int = 32,
+        units: int = 8,
+        shared: int = 65536,
+        is_integrated: bool = False,
     ) -> None:
         """`arch`: gfx942:sramecc+ or sm_90."""
         number = arch.removeprefix("sm_")
         major, minor = (int(number[:-1]), int(number[-1])) if number != arch else (0, 0)
+        sizes = ctypes.c_size_t(shared), ctypes.c_size_t(num_bytes)
         self.library.fake_device(
-            index, name.encode(), arch.encode(), major, minor, wave, units, ctypes.c_size_t(num_bytes)
+            index, name.encode(), arch.encode(), major, minor, wave, units, int(is_integrated), *sizes
         )
 
     def devices(self, count: int) -> None:

@@ -55,13 +55,14 @@ int fake_live(int what) { return live[what]; }
 int fake_current(void) { return current; }
 void fake_version(int number) { version = number; }
 void fake_devices(int count) { num_devices = count; }
-void fake_device(int index, const char *name, const char *arch, int major, int minor, int wave, int units, size_t bytes) {
+void fake_device(int index, const char *name, const char *arch, int major, int minor, int wave, int units,
+                 int integrated, size_t shared, size_t bytes) {
   Device *device = &devices[index];
   memset(device, 0, sizeof *device);
   strncpy(device->name, name, 63);
   strncpy(device->arch, arch, 63);
   device->major = major, device->minor = minor, device->wave = wave, device->units = units, device->bytes = bytes;
-  device->shared = 65536;
+  device->shared = shared, device->integrated = integrated;
 }
 
 static int take(void **out, size_t bytes, int what) {
