@@ -94,14 +94,15 @@ def kernel_library(tree: Tree) -> Iterator[str]:
 
 
 def namespaces(tree: Tree) -> Iterator[str]:
-    """A unit's namespace is its level, a shared body's the macro: two flag sets never share a symbol."""
+    """A unit's namespace is its level, a shared body's the macro: two flag sets never share a symbol. (GPU
+    kernels share none: each unit is a code object of its own.)"""
     for path in tree.select(*NATIVE, ends=(*SOURCES, ".inl.h")):
         level = level_of(path)
         if not level and not path.endswith(".inl.h"):
             continue
         text = _code(tree.text(path))
         names = [(found[1], _line(text, found.start())) for found in NAMESPACE.finditer(text)]
-        due = level or "OCTAVO_ISA_NS"
+        due = level or ("gpu" if path.startswith("csrc_common/gpu/") else "OCTAVO_ISA_NS")
         for name, line in names:
             if name not in ("OCTAVO_ISA_NS", due):
                 yield f"{path}:{line}: namespace octavo::{name}; octavo::{due} is due"

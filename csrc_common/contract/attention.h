@@ -14,10 +14,10 @@ namespace octavo {
 
 enum KVType : int32_t { kKVF32 = 0, kKVBF16 = 1, kKVF16 = 2, kKVI8 = 3 };
 
-inline int64_t kv_element_bytes(int32_t type) { return type == kKVF32 ? 4 : type == kKVI8 ? 1 : 2; }
+OCTAVO_FN int64_t kv_element_bytes(int32_t type) { return type == kKVF32 ? 4 : type == kKVI8 ? 1 : 2; }
 
 // Bytes of one kv head's share of one layer: K and V of block_tokens tokens, then the scales.
-inline int64_t kv_head_bytes(int32_t type, int64_t block_tokens, int64_t head_dim) {
+OCTAVO_FN int64_t kv_head_bytes(int32_t type, int64_t block_tokens, int64_t head_dim) {
   return 2 * block_tokens * head_dim * kv_element_bytes(type) + (type == kKVI8 ? 2 * block_tokens * 4 : 0);
 }
 
@@ -71,7 +71,7 @@ struct PagedAttentionArgs {
   const float* alibi;  // [heads] slopes or null
   float* partials;
   int64_t partials_bytes;
-  std::atomic<int32_t>* counters;
+  Counter* counters;
   float scale;
   float softcap;       // 0 = off
   int32_t group;

@@ -4,14 +4,23 @@
 // not allocate, start threads or keep state. Arguments are a POD struct (csrc_common/contract/<op>.h) whose fields are
 // named in a table beside it, so that one generic binding can fill any of them from Python.
 #pragma once
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
-#include "exec/interleave.h"
 #include "exec/step.h"
 
+#if !defined(OCTAVO_GPU)
+#include <atomic>
+
+#include "exec/interleave.h"
+#endif
+
 namespace octavo {
+
+#if defined(OCTAVO_GPU)
+using Counter = int32_t;
+#else
+using Counter = std::atomic<int32_t>;
 
 // The op that a team works on, in one word: its number (31 bits, wraps), a bit that says that somebody sleeps until the next
 // op, and how many of its chunks were given out (32 bits): to threads of the first half of the team (low 16 bits) and of the second.
@@ -114,6 +123,8 @@ struct Lane {
 
 using Kernel = void (*)(const void* args, const Step& step, const Lane& lane);
 
+#endif
+
 // `kernel`: another kernel, which this one calls for parts of its work (const KernelRow*; given by name).
 enum class FieldKind : uint8_t { pointer, i64, i32, f32, rows, kernel };
 
@@ -123,6 +134,7 @@ struct Field {
   FieldKind kind;
 };
 
+#if !defined(OCTAVO_GPU)
 // One row of kernels.inc.
 struct KernelRow {
   const char* op;        // the op with its types, e.g. linear_q4g32
@@ -134,9 +146,10 @@ struct KernelRow {
   uint32_t num_fields;
   uint32_t args_bytes;
 };
+#endif
 
 #define OCTAVO_FIELD(Args, member, kind_) \
-  ::octavo::Field { #member, static_cast<uint32_t>(offsetof(Args, member)), ::octavo::FieldKind::kind_ }
+  ::octavo::Field { #member, static_cast<uint32_t>(__builtin_offsetof(Args, member)), ::octavo::FieldKind::kind_ }
 
 constexpr int64_t kScratchBytes = 1 << 20;
 constexpr int64_t kMaxArgsBytes = 384;

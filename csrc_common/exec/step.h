@@ -5,6 +5,8 @@
 #pragma once
 #include <cstdint>
 
+#include "exec/fn.h"
+
 namespace octavo {
 
 constexpr int kMaxGroups = 8;
@@ -37,7 +39,7 @@ struct Rows {
   int32_t fixed;  // rows when kind is kFixed
 };
 
-[[gnu::always_inline]] inline int64_t num_rows(const Rows& rows, const Step& step) {
+[[gnu::always_inline]] OCTAVO_FN int64_t num_rows(const Rows& rows, const Step& step) {
   switch (rows.kind) {
     case kTokens: return step.num_tokens;
     case kLogits: return step.num_logits;

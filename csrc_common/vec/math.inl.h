@@ -9,7 +9,7 @@
 namespace octavo::OCTAVO_ISA_NS::vec {
 
 template <class V, int n>
-inline typename V::F horner(typename V::F x, const float (&c)[n]) {
+OCTAVO_FN typename V::F horner(typename V::F x, const float (&c)[n]) {
   typename V::F y = V::broadcast(c[0]);
   for (int i = 1; i < n; ++i) y = V::fma(y, x, V::broadcast(c[i]));
   return y;
@@ -17,7 +17,7 @@ inline typename V::F horner(typename V::F x, const float (&c)[n]) {
 
 // exp of x <= 0 (not NaN), with fewer selects.
 template <class V>
-inline typename V::F exp_below(typename V::F x) {
+OCTAVO_FN typename V::F exp_below(typename V::F x) {
   using F = typename V::F;
   static constexpr float kPoly[] = {0x1.6dbc4ap-10f, 0x1.124136p-7f, 0x1.555454p-5f, 0x1.555488p-3f, 0.5f, 1.0f, 1.0f};
   const F magic = V::broadcast(0x1.8p+23f);
@@ -31,14 +31,14 @@ inline typename V::F exp_below(typename V::F x) {
 }
 
 template <class V>
-inline typename V::F exp(typename V::F x) {
+OCTAVO_FN typename V::F exp(typename V::F x) {
   const typename V::F y = V::select(V::gt(x, V::broadcast(0x1.62e42ep+6f)), V::broadcast(__builtin_inff()), exp_below<V>(x));
   return V::select(V::eq(x, x), y, x);
 }
 
 // x = 2^k (1 + f) of normal positive x, sqrt(1/2) <= 1 + f < sqrt(2); k as float32.
 template <class V>
-inline void log_reduce(typename V::F x, typename V::F* k, typename V::F* f) {
+OCTAVO_FN void log_reduce(typename V::F x, typename V::F* k, typename V::F* f) {
   const typename V::I u = V::bits(x);
   const typename V::I e = V::template sar<23>(V::isub(u, V::ibroadcast(0x3F3504F3)));
   *k = V::cvt_f32(e);
@@ -47,7 +47,7 @@ inline void log_reduce(typename V::F x, typename V::F* k, typename V::F* f) {
 
 // k log 2 + log(1 + f).
 template <class V>
-inline typename V::F log_parts(typename V::F k, typename V::F f) {
+OCTAVO_FN typename V::F log_parts(typename V::F k, typename V::F f) {
   using F = typename V::F;
   static constexpr float kPoly[] = {0x1.147f7ep-4f,  -0x1.de810ap-4f, 0x1.e7046ap-4f,  -0x1.fc18d4p-4f, 0x1.23358ep-3f,
                                     -0x1.555c7ap-3f, 0x1.99a4ccp-3f,  -0x1.000006p-2f, 0x1.555548p-2f};
@@ -59,7 +59,7 @@ inline typename V::F log_parts(typename V::F k, typename V::F f) {
 
 // Natural logarithm.
 template <class V>
-inline typename V::F log(typename V::F x) {
+OCTAVO_FN typename V::F log(typename V::F x) {
   using F = typename V::F;
   F k, f;
   log_reduce<V>(x, &k, &f);
@@ -70,7 +70,7 @@ inline typename V::F log(typename V::F x) {
 }
 
 template <class V>
-inline typename V::F tanh(typename V::F x) {
+OCTAVO_FN typename V::F tanh(typename V::F x) {
   using F = typename V::F;
   static constexpr float kPoly[] = {-0x1.7363e6p-8f, 0x1.519c84p-6f, -0x1.b827fcp-5f, 0x1.110692p-3f, -0x1.555530p-2f};
   const F one = V::broadcast(1.0f);
@@ -82,13 +82,13 @@ inline typename V::F tanh(typename V::F x) {
 }
 
 template <class V>
-inline typename V::F sigmoid(typename V::F x) {
+OCTAVO_FN typename V::F sigmoid(typename V::F x) {
   const typename V::F one = V::broadcast(1.0f);
   return V::div(one, V::add(one, exp<V>(V::neg(x))));
 }
 
 template <class V>
-inline typename V::F erf(typename V::F x) {
+OCTAVO_FN typename V::F erf(typename V::F x) {
   using F = typename V::F;
   static constexpr float kSmall[] = {0x1.496a24p-14f, -0x1.a3f6fap-11f, 0x1.5405b2p-8f, -0x1.b7f90cp-6f,
                                      0x1.ce2cf8p-4f,  -0x1.81273ep-2f,  0x1.06eba8p-3f};
@@ -104,13 +104,13 @@ inline typename V::F erf(typename V::F x) {
 }
 
 template <class V>
-inline typename V::F gelu(typename V::F x) {
+OCTAVO_FN typename V::F gelu(typename V::F x) {
   const typename V::F h = V::mul(x, V::broadcast(0.5f));
   return V::fma(h, erf<V>(V::mul(x, V::broadcast(0x1.6a09e6p-1f))), h);
 }
 
 template <class V>
-inline typename V::F gelu_tanh(typename V::F x) {
+OCTAVO_FN typename V::F gelu_tanh(typename V::F x) {
   using F = typename V::F;
   const F h = V::mul(x, V::broadcast(0.5f));
   const F inner = V::fma(V::mul(x, x), V::broadcast(0x1.2444f2p-5f), V::broadcast(0x1.988454p-1f));
@@ -118,7 +118,7 @@ inline typename V::F gelu_tanh(typename V::F x) {
 }
 
 template <class V>
-inline typename V::F silu(typename V::F x) {
+OCTAVO_FN typename V::F silu(typename V::F x) {
   return V::mul(x, sigmoid<V>(x));
 }
 

@@ -10,36 +10,38 @@
 #include <cstdint>
 #include <cstring>
 
+#include "exec/fn.h"
+
 namespace octavo::OCTAVO_ISA_NS::vec {
 
-inline uint32_t bits_of(float x) {
+OCTAVO_FN uint32_t bits_of(float x) {
   uint32_t u;
-  std::memcpy(&u, &x, 4);
+  __builtin_memcpy(&u, &x, 4);
   return u;
 }
 
-inline float float_of(uint32_t u) {
+OCTAVO_FN float float_of(uint32_t u) {
   float x;
-  std::memcpy(&x, &u, 4);
+  __builtin_memcpy(&x, &u, 4);
   return x;
 }
 
 // a * b + c rounded once. Without the instruction: exact float64 product, float64 sum rounded to odd, then float32
 // (Boldo & Melquiond 2008); rounding to odd matters only where the sum is halfway between two float32.
-inline float fma_scalar(float a, float b, float c) {
-#if defined(__FMA__) || defined(__aarch64__)
+OCTAVO_FN float fma_scalar(float a, float b, float c) {
+#if defined(__FMA__) || defined(__aarch64__) || defined(OCTAVO_GPU)
   return __builtin_fmaf(a, b, c);
 #else
   const double p = static_cast<double>(a) * b;
   double t = p + c;
   int64_t u;
-  std::memcpy(&u, &t, 8);
+  __builtin_memcpy(&u, &t, 8);
   if ((u & 0x1FFFFFFF) == 0x10000000 && t - t == 0) {
     const double part = t - p;
     const double error = (p - (t - part)) + (c - part);
     if (error != 0) {
       u += (error > 0) == (t > 0) ? 1 : -1;
-      std::memcpy(&t, &u, 8);
+      __builtin_memcpy(&t, &u, 8);
     }
   }
   return static_cast<float>(t);
@@ -47,17 +49,17 @@ inline float fma_scalar(float a, float b, float c) {
 }
 
 // Half to even, |x| < 2^-126 to signed zero, NaN to quiet NaN, overflow to infinity.
-inline uint16_t bf16_of(float x) {
+OCTAVO_FN uint16_t bf16_of(float x) {
   const uint32_t u = bits_of(x), magnitude = u & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
   if (magnitude < 0x00800000u) return static_cast<uint16_t>((u >> 16) & 0x8000u);
   return static_cast<uint16_t>((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
 }
 
-inline float float_of_bf16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
+OCTAVO_FN float float_of_bf16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
 
 // Exact; float16 denormals keep their value.
-inline float float_of_f16(uint16_t h) {
+OCTAVO_FN float float_of_f16(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 0x3FFu;
   if (exponent == 31) return float_of(sign | 0x7F800000u | (fraction ? 0x400000u : 0u) | (fraction << 13));
   if (exponent == 0) return float_of(sign | bits_of(static_cast<float>(static_cast<int32_t>(fraction)) * 0x1p-24f));
@@ -65,7 +67,7 @@ inline float float_of_f16(uint16_t h) {
 }
 
 // Half to even, denormals kept, overflow to infinity, NaN to quiet NaN.
-inline uint16_t f16_of(float x) {
+OCTAVO_FN uint16_t f16_of(float x) {
   const uint32_t u = bits_of(x), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u | ((magnitude >> 13) & 0x3FFu));
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520 and above
@@ -85,89 +87,89 @@ struct F32x1 {
   using I = int32_t;
   using M = bool;
 
-  static F zero() { return 0.0f; }
-  static F broadcast(float x) { return x; }
-  static I ibroadcast(int32_t x) { return x; }
+  static OCTAVO_FN F zero() { return 0.0f; }
+  static OCTAVO_FN F broadcast(float x) { return x; }
+  static OCTAVO_FN I ibroadcast(int32_t x) { return x; }
 
-  static F load(const float* p) { return *p; }
-  static F load_n(const float* p, int n) { return n > 0 ? *p : 0.0f; }
-  static F load_bf16(const uint16_t* p) { return float_of_bf16(*p); }
-  static F load_bf16_n(const uint16_t* p, int n) { return n > 0 ? float_of_bf16(*p) : 0.0f; }
-  static F load_f16(const uint16_t* p) { return float_of_f16(*p); }
-  static F load_f16_n(const uint16_t* p, int n) { return n > 0 ? float_of_f16(*p) : 0.0f; }
-  static void store(float* p, F x) { *p = x; }
-  static void store_n(float* p, F x, int n) {
+  static OCTAVO_FN F load(const float* p) { return *p; }
+  static OCTAVO_FN F load_n(const float* p, int n) { return n > 0 ? *p : 0.0f; }
+  static OCTAVO_FN F load_bf16(const uint16_t* p) { return float_of_bf16(*p); }
+  static OCTAVO_FN F load_bf16_n(const uint16_t* p, int n) { return n > 0 ? float_of_bf16(*p) : 0.0f; }
+  static OCTAVO_FN F load_f16(const uint16_t* p) { return float_of_f16(*p); }
+  static OCTAVO_FN F load_f16_n(const uint16_t* p, int n) { return n > 0 ? float_of_f16(*p) : 0.0f; }
+  static OCTAVO_FN void store(float* p, F x) { *p = x; }
+  static OCTAVO_FN void store_n(float* p, F x, int n) {
     if (n > 0) *p = x;
   }
-  static void store_bf16(uint16_t* p, F x) { *p = bf16_of(x); }
-  static void store_bf16_n(uint16_t* p, F x, int n) {
+  static OCTAVO_FN void store_bf16(uint16_t* p, F x) { *p = bf16_of(x); }
+  static OCTAVO_FN void store_bf16_n(uint16_t* p, F x, int n) {
     if (n > 0) *p = bf16_of(x);
   }
-  static void store_f16(uint16_t* p, F x) { *p = f16_of(x); }
-  static void store_f16_n(uint16_t* p, F x, int n) {
+  static OCTAVO_FN void store_f16(uint16_t* p, F x) { *p = f16_of(x); }
+  static OCTAVO_FN void store_f16_n(uint16_t* p, F x, int n) {
     if (n > 0) *p = f16_of(x);
   }
 
-  static F add(F a, F b) { return a + b; }
-  static F sub(F a, F b) { return a - b; }
-  static F mul(F a, F b) { return a * b; }
-  static F div(F a, F b) { return a / b; }
-  static F fma(F a, F b, F c) { return fma_scalar(a, b, c); }
-  static F sqrt(F x) { return __builtin_sqrtf(x); }
-  static F min(F a, F b) { return a < b ? a : b; }
-  static F max(F a, F b) { return a > b ? a : b; }
-  static F neg(F x) { return float_of(bits_of(x) ^ 0x80000000u); }
-  static F abs(F x) { return float_of(bits_of(x) & 0x7FFFFFFFu); }
-  static F copysign(F x, F s) { return float_of((bits_of(x) & 0x7FFFFFFFu) | (bits_of(s) & 0x80000000u)); }
-  static F round_even(F x) { return __builtin_rintf(x); }
+  static OCTAVO_FN F add(F a, F b) { return a + b; }
+  static OCTAVO_FN F sub(F a, F b) { return a - b; }
+  static OCTAVO_FN F mul(F a, F b) { return a * b; }
+  static OCTAVO_FN F div(F a, F b) { return a / b; }
+  static OCTAVO_FN F fma(F a, F b, F c) { return fma_scalar(a, b, c); }
+  static OCTAVO_FN F sqrt(F x) { return __builtin_sqrtf(x); }
+  static OCTAVO_FN F min(F a, F b) { return a < b ? a : b; }
+  static OCTAVO_FN F max(F a, F b) { return a > b ? a : b; }
+  static OCTAVO_FN F neg(F x) { return float_of(bits_of(x) ^ 0x80000000u); }
+  static OCTAVO_FN F abs(F x) { return float_of(bits_of(x) & 0x7FFFFFFFu); }
+  static OCTAVO_FN F copysign(F x, F s) { return float_of((bits_of(x) & 0x7FFFFFFFu) | (bits_of(s) & 0x80000000u)); }
+  static OCTAVO_FN F round_even(F x) { return __builtin_rintf(x); }
   // Nearest even; defined for |x| < 2^31.
-  static I cvt_i32(F x) { return x >= -0x1p31f && x < 0x1p31f ? static_cast<I>(__builtin_rintf(x)) : INT32_MIN; }
+  static OCTAVO_FN I cvt_i32(F x) { return x >= -0x1p31f && x < 0x1p31f ? static_cast<I>(__builtin_rintf(x)) : INT32_MIN; }
   // Cut towards zero; defined for |x| < 2^31.
-  static I cut_i32(F x) { return static_cast<I>(x); }
-  static F cvt_f32(I x) { return static_cast<F>(x); }
+  static OCTAVO_FN I cut_i32(F x) { return static_cast<I>(x); }
+  static OCTAVO_FN F cvt_f32(I x) { return static_cast<F>(x); }
 
-  static I bits(F x) { return static_cast<I>(bits_of(x)); }
-  static F from_bits(I x) { return float_of(static_cast<uint32_t>(x)); }
-  static I iadd(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
-  static I isub(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)); }
-  static I iand(I a, I b) { return a & b; }
-  static I ior(I a, I b) { return a | b; }
-  static I ixor(I a, I b) { return a ^ b; }
-  static I umax(I a, I b) { return static_cast<uint32_t>(a) > static_cast<uint32_t>(b) ? a : b; }
-  static I iload(const int32_t* p) { return *p; }
+  static OCTAVO_FN I bits(F x) { return static_cast<I>(bits_of(x)); }
+  static OCTAVO_FN F from_bits(I x) { return float_of(static_cast<uint32_t>(x)); }
+  static OCTAVO_FN I iadd(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
+  static OCTAVO_FN I isub(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)); }
+  static OCTAVO_FN I iand(I a, I b) { return a & b; }
+  static OCTAVO_FN I ior(I a, I b) { return a | b; }
+  static OCTAVO_FN I ixor(I a, I b) { return a ^ b; }
+  static OCTAVO_FN I umax(I a, I b) { return static_cast<uint32_t>(a) > static_cast<uint32_t>(b) ? a : b; }
+  static OCTAVO_FN I iload(const int32_t* p) { return *p; }
   // Words in 64-bit lanes, for products: those of even lanes and of odd lanes (none here) apart; only low halves count.
   using Wide = uint64_t;
-  static Wide even(I x) { return static_cast<uint32_t>(x); }
-  static Wide odd(I) { return 0; }
-  static Wide same(uint32_t x) { return x; }
-  static Wide product(Wide a, uint32_t b) { return static_cast<uint64_t>(static_cast<uint32_t>(a)) * b; }
-  static Wide high(Wide a) { return a >> 32; }
-  static Wide wxor(Wide a, Wide b) { return a ^ b; }
-  static I join(Wide even, Wide) { return static_cast<I>(even); }
+  static OCTAVO_FN Wide even(I x) { return static_cast<uint32_t>(x); }
+  static OCTAVO_FN Wide odd(I) { return 0; }
+  static OCTAVO_FN Wide same(uint32_t x) { return x; }
+  static OCTAVO_FN Wide product(Wide a, uint32_t b) { return static_cast<uint64_t>(static_cast<uint32_t>(a)) * b; }
+  static OCTAVO_FN Wide high(Wide a) { return a >> 32; }
+  static OCTAVO_FN Wide wxor(Wide a, Wide b) { return a ^ b; }
+  static OCTAVO_FN I join(Wide even, Wide) { return static_cast<I>(even); }
   template <int n>
-  static I shl(I x) {
+  static OCTAVO_FN I shl(I x) {
     return static_cast<I>(static_cast<uint32_t>(x) << n);
   }
   template <int n>
-  static I shr(I x) {
+  static OCTAVO_FN I shr(I x) {
     return static_cast<I>(static_cast<uint32_t>(x) >> n);
   }
   template <int n>
-  static I sar(I x) {
+  static OCTAVO_FN I sar(I x) {
     return x >> n;
   }
 
-  static M lt(F a, F b) { return a < b; }
-  static M gt(F a, F b) { return a > b; }
-  static M eq(F a, F b) { return a == b; }
-  static F select(M m, F a, F b) { return m ? a : b; }
-  static uint32_t mask_bits(M m) { return m; }
-  static M bits_mask(uint32_t bits) { return bits & 1; }
+  static OCTAVO_FN M lt(F a, F b) { return a < b; }
+  static OCTAVO_FN M gt(F a, F b) { return a > b; }
+  static OCTAVO_FN M eq(F a, F b) { return a == b; }
+  static OCTAVO_FN F select(M m, F a, F b) { return m ? a : b; }
+  static OCTAVO_FN uint32_t mask_bits(M m) { return m; }
+  static OCTAVO_FN M bits_mask(uint32_t bits) { return bits & 1; }
   // Every lane: the maximum of its block of four lanes (of its own where there are fewer).
-  static F max_of_fours(F x) { return x; }
+  static OCTAVO_FN F max_of_fours(F x) { return x; }
 
   // Sixteen virtual lanes held in kParts vectors, folded 8, 4, 2, 1 apart.
-  static float fold16(const F (&part)[16]) {
+  static OCTAVO_FN float fold16(const F (&part)[16]) {
     F v[8];
     for (int i = 0; i < 8; ++i) v[i] = part[i] + part[i + 8];
     for (int half = 4; half > 0; half /= 2)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from octavo.platforms.cpu.exact_cost import cost_of_exact
 from octavo.platforms.cpu.module import load
 from octavo.platforms.cpu.packed_cache import PackedCache, small_pages
+from octavo.platforms.cpu.selftest import CpuSelfTest
 from octavo.platforms.cpu.weights import PackedWeights
 from octavo.platforms.limits import read_limits
-from octavo.platforms.ops import Ops
 from octavo.platforms.platform import CacheHome, Capacity, Model
 from octavo.platforms.recorded.executable import RecordedExecutable
 from octavo.platforms.recorded.native import Native
-from octavo.platforms.recorded.recorder import Recorder
-from octavo.platforms.recorded.selftest import SelfTest
-from octavo.platforms.recorded.symbols import Recorded, Symbol, page_bytes
-from octavo.platforms.recorded.tables import RopeTables
-from octavo.platforms.types import Batch, KVSpec, Variant
+from octavo.platforms.recorded.platform import RecordedPlatform
+from octavo.platforms.recorded.symbols import page_bytes
+from octavo.platforms.types import KVSpec
 
 log = logging.getLogger("octavo.platforms")
 
@@ -29,7 +26,7 @@ log = logging.getLogger("octavo.platforms")
 SPIN_PAUSES = 4000
 
 
-class CpuPlatform:
+class CpuPlatform(RecordedPlatform):
     """Implements `octavo.platforms.platform.Platform`. A subclass gives `name` and the native `module`."""
 
     name: str
@@ -49,23 +46,16 @@ class CpuPlatform:
             reason = self.native.reason_against(level)
             if reason:
                 log.warning("level %s, asked for by --isa or OCTAVO_ISA, is not used: %s", level, reason)
-        self.selftest = SelfTest(self.native)
+        self.selftest = CpuSelfTest(self.native)
         limits = read_limits()
         most = limits.most_threads
         if num_threads > most:
             log.warning("%d threads asked for, %d can run at a time here: %d are started", num_threads, most, most)
         self.num_threads = min(num_threads, most)
         self._places = limits.topology.places(self.num_threads)
-        # The model itself is kept: an id alone could come to mean another one.
-        self._last: tuple[Model, KVSpec, Capacity, tuple[Recorded, RopeTables]] | None = None
 
     def refuse_levels(self) -> None:
         """Takes levels out of the choice that feature bits alone would allow, or says more of one than they do."""
-
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """Levels that may run here, slowest first; one whose self-test failed is not among them."""
-        return self.native.runnable_levels()
 
     @cached_property
     def team(self) -> Any:
@@ -82,45 +72,11 @@ class CpuPlatform:
             packed = PackedCache(cache.folder, cache.origin, cache.identity, cache.min_bytes, open_map)
         return PackedWeights(self.native, self.team, packed, self.selftest.prove_format, is_dry)
 
-    def page_bytes(self, spec: KVSpec) -> int:
-        return page_bytes(spec)
-
-    def scratch_bytes(self, model: Model, spec: KVSpec, capacity: Capacity) -> int:
-        """Arena bytes of the model's program at this capacity (recorded once for the answer)."""
-        return int(self._record(model, spec, capacity)[0].arena.bytes)
-
     def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> RecordedExecutable:
         recorded, rope = self._record(model, spec, capacity)
         self._last = None  # an executable owns its program
         pool = self.native.arena(capacity.num_pages * page_bytes(spec), "the KV pool")
         return RecordedExecutable(self.native, self.team, recorded, rope, pool, page_bytes(spec), capacity)
 
-    def variants(self) -> list[Variant]:
-        return self.native.variants()
-
     def diagnose(self, *, is_testing_all: bool = False) -> dict[str, Any]:
-        """Levels with what speaks against each, and the self-test of all kernels in use."""
-        rows = [self.selftest.result("in use")]
-        if is_testing_all:
-            rows += [self._alone(name).result(f"{name} alone") for name in self.levels]
-        return {
-            "levels": self.native.describe_levels(),
-            "selftest": rows,
-            "numerics": cost_of_exact(self.native, self.team),
-        }
-
-    def _alone(self, level: str) -> SelfTest:
-        return SelfTest(Native(self.native.module, (level,), is_fast=self.native.is_fast))
-
-    def _record(self, model: Model, spec: KVSpec, capacity: Capacity) -> tuple[Recorded, RopeTables]:
-        """The model's program at this capacity; pages do not matter to it, so planning and building share one."""
-        bare = replace(capacity, num_pages=0)
-        if self._last is not None and self._last[0] is model and self._last[1:3] == (spec, bare):
-            return self._last[3]
-        rope = RopeTables(self.native, capacity.max_len)
-        recorder = Recorder(self.native, capacity, spec, rope, self.num_threads)
-        output = model.forward(cast(Ops, recorder), cast(Batch, None))
-        self.selftest.prove({*recorder.ops(), "sample"})
-        made = recorder.finish(cast(Symbol, output)), rope
-        self._last = (model, spec, bare, made)
-        return made
+        return super().diagnose(is_testing_all=is_testing_all) | {"numerics": cost_of_exact(self.native, self.team)}

@@ -18,6 +18,7 @@ from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms.cpu.packed_cache import PackedCache
 from octavo.platforms.limits import read_limits
 from octavo.platforms.recorded.native import Native
+from octavo.platforms.recorded.vectors import widen
 from octavo.platforms.stored import damage, quantized_rows
 from octavo.platforms.types import RawTensor
 from octavo.quant.formats import format_named
@@ -257,20 +258,6 @@ class PackedWeights:
             raise PlatformError(
                 f"{tensor.name}: no {self.native.platform} kernel runs format {form}; it runs {', '.join((*PACKED, *APART))}"
             ) from None
-
-
-def widen(tensor: RawTensor) -> NDArray[np.float32]:
-    """A small float tensor (norm weight, bias) as float32, exactly."""
-    values: NDArray[np.float32]
-    if tensor.format == "f32":
-        values = tensor.data.view(np.float32).ravel().copy()
-    elif tensor.format == "f16":
-        values = tensor.data.view(np.float16).ravel().astype(np.float32)
-    elif tensor.format == "bf16":
-        values = (tensor.data.view(np.uint16).ravel().astype(np.uint32) << np.uint32(16)).view(np.float32)
-    else:
-        raise PlatformError(f"{tensor.name}: vectors are f32, f16 or bf16, found {tensor.format}")
-    return values
 
 
 def run_alone(native: Native, team: Any, program: Any) -> None:

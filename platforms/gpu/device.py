@@ -56,7 +56,9 @@ class Device(Protocol):
         where there is not enough."""
         ...
 
-    def free(self, address: int) -> None: ...
+    def free(self, address: int) -> None:
+        """Gives memory back, once what is in the queue is done with it."""
+        ...
 
     def pinned(self, num_bytes: int) -> NDArray[np.uint8]:
         """Host memory that `write` and `read` are fastest with; lives as long as the array does."""

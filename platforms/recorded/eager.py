@@ -24,13 +24,16 @@ F32 = NDArray[np.float32]
 class EagerOps:
     """`Ops` on numpy arrays. `begin` gives the batch (and keeps one KV pool over steps); without it rows stand alone."""
 
+    recorder: type[Recorder] = Recorder
+
     def __init__(
         self, native: Native, team: Any, spec: KVSpec | None = None, num_pages: int = 1, max_len: int = 4096
     ) -> None:
         self.native = native
         self.team = team
         self.spec = spec
-        self.pages = None if spec is None else native.module.Arena(num_pages * page_bytes(spec))
+        tile_tokens = self.recorder.tile_tokens
+        self.pages = None if spec is None else native.module.Arena(num_pages * page_bytes(spec, tile_tokens))
         self.ran: list[str] = []
         self._rope = RopeTables(native, max_len)
         self._batch: Batch | None = None
@@ -49,7 +52,7 @@ class EagerOps:
         """Nothing to cut here."""
 
     def __getattr__(self, op: str) -> Any:
-        if op.startswith("_") or not hasattr(Recorder, op):
+        if op.startswith("_") or not hasattr(self.recorder, op):
             raise AttributeError(op)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -65,16 +68,17 @@ class EagerOps:
         logits = len(batch.logits_rows) if batch is not None else 0
         seqs = batch.num_seqs if batch is not None else 0
         capacity = Capacity(max(tokens, 1), max(seqs, 1), max(logits, 1), self._rope.max_positions, 1)
-        recorder = Recorder(self.native, capacity, self.spec, self._rope, self.team.num_threads)
-        held: list[F32] = []
+        recorder = self.recorder(self.native, capacity, self.spec, self._rope, self.team.num_threads)
+        held: list[Any] = []
 
         def symbol(value: Any) -> Any:
             if not (isinstance(value, np.ndarray) and value.ndim == 2):
                 return value
             rows: Rows = "tokens" if value.shape[0] == tokens else "logits" if value.shape[0] == logits else "sequences"
             array = np.ascontiguousarray(value, np.float32)
-            held.append(array)
-            return recorder.external(array.ctypes.data, array.shape[1], array.shape[1], rows)
+            address, holder = self.native.hold(array)
+            held.append(holder)
+            return recorder.external(address, array.shape[1], array.shape[1], rows)
 
         output: Symbol | None = getattr(recorder, op)(*map(symbol, args), **{k: symbol(v) for k, v in kwargs.items()})
         recorded = recorder.finish(output)
@@ -85,8 +89,8 @@ class EagerOps:
         if output is None:
             return None
         rows = {"tokens": tokens, "logits": logits, "sequences": seqs}[output.rows]
-        start = (recorded.output_address - recorded.arena.address) // 4
-        flat = np.frombuffer(recorded.arena, np.uint8).view(np.float32)[start : start + rows * output.stride]
+        start = recorded.output_address - recorded.arena.address
+        flat = self.native.fetch(recorded.arena, start, rows * output.stride * 4).view(np.float32)
         result: Any = flat.reshape(rows, output.stride)[:, : output.width].copy()
         return result.view(np.int32) if output.is_int else result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,13 @@ from octavo.platforms.recorded.sampling import NativeSampler
 from octavo.platforms.recorded.symbols import Instruction, Recorded
 from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.types import Batch, SampleBatch, SampleResult
+
+
+class Sampler(Protocol):
+    """Draws a token for each row of logits."""
+
+    def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult: ...
+
 
 _NO_ROWS = np.zeros(0, np.int32)
 
@@ -44,10 +51,21 @@ class RecordedExecutable:
         self._batch: Batch | None = None
         self._is_closed = False
         self._pool_address = 0 if pool is None else pool.address
-        self._pages = None if pool is None else np.frombuffer(pool, np.uint8)
-        self._output = self._view(recorded)
-        self._ids = self._view_ids(recorded)
-        self._sampler = NativeSampler(native, team)
+        self._look()
+
+    def _look(self) -> None:
+        """Views of the memory that results are read from."""
+        self._pages = None if self.pool is None else np.frombuffer(self.pool, np.uint8)
+        self._output = self._view(self.recorded)
+        self._ids = self._view_ids(self.recorded)
+        self._sampler: Sampler = NativeSampler(self.native, self.team)
+
+    def _logits(self, num_rows: int) -> NDArray[np.float32]:
+        return self._output[:num_rows]
+
+    def _picked(self, num_rows: int) -> NDArray[np.int32]:
+        ids: NDArray[np.int32] = self._ids[:num_rows].copy()
+        return ids
 
     def _view(self, recorded: Recorded) -> NDArray[np.float32]:
         if recorded.output is None:
@@ -87,15 +105,14 @@ class RecordedExecutable:
         if self._batch is None or len(rows) > self.max_logits:
             raise ValueError(f"head: {len(rows)} rows after a run; at most {self.max_logits} at a time")
         self._run_head(rows, is_greedy=False)
-        return self._output[: len(rows)]
+        return self._logits(len(rows))
 
     def greedy(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
         most = self.capacity.max_seqs
         if self._batch is None or self.recorded.greedy is None or len(rows) > most:
             raise ValueError(f"greedy: {len(rows)} rows after a run of a model with a head; at most {most} at a time")
         self._run_head(rows, is_greedy=True)
-        ids: NDArray[np.int32] = self._ids[: len(rows)].copy()
-        return ids
+        return self._picked(len(rows))
 
     def _run_head(self, rows: NDArray[np.int32], *, is_greedy: bool) -> None:
         assert self._batch is not None

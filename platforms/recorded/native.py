@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from octavo.engine.errors import PlatformError
 from octavo.platforms.select import Allowance, KernelRow, OpTable, allowed_features, choose, explain, refusal
 from octavo.platforms.types import Variant
@@ -88,6 +91,19 @@ class Native:
                 "process is limited (ulimit -v), or no memory is left; raise the limit, or take a smaller model, "
                 "--max-batch-tokens or --kv-gib"
             ) from None
+
+    def hold(self, array: NDArray[Any]) -> tuple[int, Any]:
+        """An array where kernels can read it: (its address, what keeps it there)."""
+        return array.ctypes.data, array
+
+    def store(self, arena: Any, offset_bytes: int, array: NDArray[Any]) -> None:
+        """Puts an array's bytes into an arena."""
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        np.frombuffer(arena, np.uint8)[offset_bytes : offset_bytes + flat.size] = flat
+
+    def fetch(self, arena: Any, offset_bytes: int, num_bytes: int) -> NDArray[np.uint8]:
+        """Bytes of an arena as they are now; perhaps a view of it."""
+        return np.frombuffer(arena, np.uint8)[offset_bytes : offset_bytes + num_bytes]
 
     def disable(self, level: str, reason: str) -> None:
         """Takes a level out of the choice (its self-test failed)."""

@@ -22,6 +22,7 @@ from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.plan import Buffer, place
 from octavo.platforms.recorded.products import greedy_head, prepare, product
 from octavo.platforms.recorded.symbols import (
+    KV_TILE_TOKENS,
     Greedy,
     Instruction,
     Prepared,
@@ -37,6 +38,8 @@ from octavo.platforms.types import Activation, KVSpec, Rope, Rows
 
 class Recorder:
     """One recording. `max_rows` bounds each row kind; eager use gives inputs by address. `num_threads` will run it."""
+
+    tile_tokens = KV_TILE_TOKENS  # a block holds a multiple of them
 
     def __init__(
         self,
@@ -367,7 +370,7 @@ class Recorder:
         group, index = spec.place(layer)
         return {
             "kv_heads": spec.num_kv_heads, "head_dim": spec.head_dim, "block_tokens": spec.block_tokens,
-            "page_bytes": page_bytes(spec), "layer_offset": index * spec.num_kv_heads * kv_head_bytes(spec),
+            "page_bytes": page_bytes(spec, self.tile_tokens), "layer_offset": index * spec.num_kv_heads * kv_head_bytes(spec),
             "group": group, "kv_type": KV_TYPES[spec.dtype],
         }  # fmt: skip
 
@@ -386,8 +389,9 @@ class Recorder:
         return 0 if values is None else self._hold(np.ascontiguousarray(values, np.float32))
 
     def _hold(self, array: NDArray[Any]) -> int:
-        self._held.append(array)
-        return array.ctypes.data
+        address, holder = self.native.hold(array)
+        self._held.append(holder)
+        return address
 
     def _rows_field(self, rows: Rows) -> tuple[int, int]:
         return ROWS_KIND[rows], 0

@@ -10,63 +10,28 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from octavo.engine.errors import OctavoError, PlatformError
-from octavo.platforms.cpu.weights import PackedWeights
-from octavo.platforms.recorded.eager import EagerOps
 from octavo.platforms.recorded.native import Native
-from octavo.platforms.recorded.sampling import NativeSampler
-from octavo.platforms.recorded.symbols import page_bytes
 from octavo.platforms.select import FAST_LEVELS
-from octavo.platforms.selftest.cases import Case, covering, for_format
+from octavo.platforms.selftest.cases import Case, Cell, covering, for_format
 from octavo.platforms.selftest.digest import digest
 from octavo.platforms.selftest.golden import GOLDEN
-from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 
 log = logging.getLogger("octavo.platforms")
-_FIXED_ROWS = 3
 FAST_TOLERANCE = 1e-5  # of the largest value: another order of float32 additions, nothing more
 
 
 @dataclass
-class NativeCell:
-    """The native kernels as the self-test's cases see them; one thread, no self-test of its own."""
-
-    native: Native
-    team: Any
-
-    def ops(self, spec: KVSpec | None = None, num_pages: int = 1) -> EagerOps:
-        return EagerOps(self.native, self.team, spec, num_pages)
-
-    def weights(self) -> PackedWeights:
-        return PackedWeights(self.native, self.team)
-
-    def sample(self, logits: NDArray[np.float32], rows: SampleBatch) -> SampleResult:
-        return NativeSampler(self.native, self.team).sample(logits, rows)
-
-    def copy_blocks(self, ops: EagerOps, pairs: list[tuple[int, int]]) -> None:
-        module, spec = self.native.module, ops.spec
-        if spec is None or ops.pages is None:
-            raise PlatformError("copy_blocks: these ops have no pages")
-        flat = np.array([len(pairs), *(page for pair in pairs for page in pair)], np.int32)
-        program = module.Program()
-        name = self.native.table["copy_blocks"].many
-        fields = {"pairs": flat.ctypes.data, "page_bytes": page_bytes(spec)}
-        program.add(name, name, 0, (_FIXED_ROWS, 1), fields)
-        step = module.Step(0, 0, 0, None, None, None, None, None, None, None, ops.pages.address, [])
-        program.run(self.team, step, 0, 1)
-
-
-@dataclass
-class SelfTest:
-    """The self-test of one loaded module. `golden` maps cases to digests; `seconds` is what it took so far."""
+class SelfTest(ABC):
+    """The self-test of a loaded module; a platform gives `cell`. `golden` maps cases to digests; `seconds`: what it took."""
 
     native: Native
     golden: Mapping[str, str] = field(default_factory=lambda: GOLDEN)
@@ -74,6 +39,10 @@ class SelfTest:
     refused: dict[str, str] = field(default_factory=dict)  # levels that failed, with the reason
     _wanted: dict[str, Case] = field(default_factory=dict)
     _passed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+
+    @abstractmethod
+    def cell(self, native: Native) -> Cell:
+        """Kernels as a choice has them, for the cases to run on."""
 
     @cached_property
     def _team(self) -> Any:
@@ -162,15 +131,13 @@ class SelfTest:
         exact = replace(self.native, is_fast=False)
         if self._run(exact, case) != self.golden.get(case.name):
             return False
-        got, want = (
-            np.asarray(case.run(NativeCell(native, self._team)), np.float64) for native in (self.native, exact)
-        )
+        got, want = (np.asarray(case.run(self.cell(native)), np.float64) for native in (self.native, exact))
         return bool(np.abs(got - want).max(initial=0) <= FAST_TOLERANCE * np.abs(want).max(initial=0))
 
     def _run(self, native: Native, case: Case) -> str:
         """The digest, or why there is none."""
         try:
-            return digest(case.run(NativeCell(native, self._team)))
+            return digest(case.run(self.cell(native)))
         except OctavoError as error:
             return f"an error ({error})"
 

@@ -18,11 +18,11 @@ def kv_head_bytes(spec: KVSpec) -> int:
     return 2 * spec.block_tokens * spec.head_dim * KV_ELEMENT_BYTES[spec.dtype] + scales
 
 
-def page_bytes(spec: KVSpec) -> int:
+def page_bytes(spec: KVSpec, tile_tokens: int = KV_TILE_TOKENS) -> int:
     """Bytes of one page: every layer of a group, rounded up to 4 KiB. PlatformError for a page the kernels cannot read."""
-    if spec.block_tokens < 1 or spec.block_tokens % KV_TILE_TOKENS:
+    if spec.block_tokens < 1 or spec.block_tokens % tile_tokens:
         raise PlatformError(
-            f"block_tokens={spec.block_tokens}: pages on a CPU hold a multiple of {KV_TILE_TOKENS} tokens; "
+            f"block_tokens={spec.block_tokens}: pages here hold a multiple of {tile_tokens} tokens; "
             f"give {KV_TILE_TOKENS} or leave it out"
         )
     return -(-spec.layers_per_group * spec.num_kv_heads * kv_head_bytes(spec) // 4096) * 4096

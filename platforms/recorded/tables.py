@@ -18,6 +18,7 @@ CHUNK_POSITIONS = 512
 class RopeTable:
     """[max_positions][2][rotary_dim / 2] float32: cos row, then sin row; rows below `filled` are valid."""
 
+    native: Native
     rope: Rope
     max_positions: int
     arena: Any
@@ -32,10 +33,8 @@ class RopeTable:
         while self.filled < min(up_to, self.max_positions):
             stop = min(self.filled + CHUNK_POSITIONS, self.max_positions)
             cos, sin = cos_sin(self.rope, np.arange(self.filled, stop))
-            half = self.rope.rotary_dim // 2
-            rows = np.frombuffer(self.arena, np.float32)[: self.max_positions * 2 * half].reshape(-1, 2, half)
-            rows[self.filled : stop, 0] = cos
-            rows[self.filled : stop, 1] = sin
+            rows = np.stack([cos, sin], axis=1)
+            self.native.store(self.arena, self.filled * rows[0].nbytes, rows)
             self.filled = stop
 
 
@@ -51,7 +50,7 @@ class RopeTables:
         found = self.tables.get(rope)
         if found is None:
             arena = self.native.arena(self.max_positions * rope.rotary_dim * 4, "rotary tables")
-            found = self.tables[rope] = RopeTable(rope, self.max_positions, arena)
+            found = self.tables[rope] = RopeTable(self.native, rope, self.max_positions, arena)
         return found
 
     def fill(self, up_to: int) -> None:

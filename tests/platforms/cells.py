@@ -45,7 +45,7 @@ class Cell:
 
 def cells() -> list[Cell]:
     """Every cell, the reference first."""
-    return [reference_cell(), portable_cell(), *native_cells()]
+    return [reference_cell(), portable_cell(), *native_cells(), *gpu_cells()]
 
 
 @cache
@@ -86,6 +86,35 @@ def native_cells() -> Iterator[Cell]:
         yield _refused("native", "all", str(error))
         return
     yield from map(native_cell, levels)
+
+
+def gpu_cells() -> Iterator[Cell]:
+    """GPU kernels on the host, with waves of both widths."""
+    from ci.gpu import missing
+
+    for wave in (64, 32):
+        reason = missing("host")
+        yield _refused("gpu", f"wave{wave}", reason) if reason else gpu_cell(wave)
+
+
+@cache
+def gpu_cell(wave: int) -> Cell:
+    from tests.platforms.gpu.host_device import HostDevice, folder
+
+    from octavo.platforms.gpu.eager import GpuEagerOps
+    from octavo.platforms.gpu.platform import GpuPlatform
+    from octavo.platforms.gpu.sampling import HostSampler
+    from octavo.platforms.gpu.weights import GpuWeights
+
+    platform = GpuPlatform(HostDevice(wave), folder(wave), ("simt",), "exact")
+    native = platform.native
+
+    def ops(spec: KVSpec | None = None, num_pages: int = 1) -> GpuEagerOps:
+        return GpuEagerOps(native, platform.team, spec, num_pages)
+
+    return Cell(
+        "gpu", f"wave{wave}", ops, lambda: GpuWeights(native), HostSampler().sample, lambda op: {"simt"}, how="fibers"
+    )
 
 
 @cache

@@ -15,8 +15,8 @@ from octavo.engine.build import fast_kernels
 from octavo.engine.config import EngineConfig
 from octavo.engine.errors import ConfigError, PlatformError
 from octavo.platforms.cpu.module import load
+from octavo.platforms.cpu.selftest import CpuSelfTest
 from octavo.platforms.recorded.native import Native
-from octavo.platforms.recorded.selftest import SelfTest
 from octavo.platforms.registry import choose_platform
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.x86.platform import X86Platform
@@ -48,7 +48,7 @@ def test_exact_numerics_refuse_fast_kernels_and_say_how_to_allow_them() -> None:
 
 def test_fast_kernels_pass_by_value_where_their_bits_differ() -> None:
     native = Native(module_with_fast_levels(), is_fast=True)
-    test = SelfTest(native)
+    test = CpuSelfTest(native)
     test.prove_all()
     assert not native.bad_levels and fast_choices(native)
     digests = {case.name: test._run(native, case) for case in test._wanted.values() if "linear_bf16" in case.covers}
@@ -62,7 +62,7 @@ def test_wrong_fast_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     faulty = FaultyModule(wrong)
     faulty.module = module
     native = Native(faulty, is_fast=True)
-    SelfTest(native).prove_all()
+    CpuSelfTest(native).prove_all()
     assert set(native.bad_levels) == {wrong.rsplit("__", 1)[1]} and not fast_choices(native)
 
 

@@ -19,9 +19,9 @@ from octavo.engine.errors import PlatformError
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.load import load_model
 from octavo.platforms.cpu.module import load
+from octavo.platforms.cpu.selftest import CpuSelfTest
 from octavo.platforms.ops import NUMERICS_VERSION
 from octavo.platforms.recorded.native import Native
-from octavo.platforms.recorded.selftest import SelfTest
 from octavo.platforms.reference.platform import ReferencePlatform
 from octavo.platforms.selftest.cases import cases
 from octavo.platforms.selftest.golden import GOLDEN, VERSION
@@ -137,7 +137,7 @@ def test_wrong_kernel_is_refused_and_logits_stay_right(
 @pytest.mark.parametrize("op", sorted({row.op for row in Native(load()).rows}))
 def test_a_fault_in_any_op_is_found(op: str) -> None:
     native = Native(FaultyModule(best(op)))
-    test = SelfTest(native)
+    test = CpuSelfTest(native)
     if best(op).endswith(f"__{LEVELS[0]}"):
         with pytest.raises(PlatformError, match="wrong results on this processor"):
             test.prove_all()
@@ -152,7 +152,7 @@ def test_kernels_of_a_refused_level_do_not_cost_the_others() -> None:
     pairs = (("softcap", "rms_norm"), ("linear_q4g32", "linear_q8g32"))  # of one level, on x86 and on Arm
     wrong, innocent = next(pair for pair in pairs if above_lowest(*pair) == list(pair))
     native = Native(FaultyModule(best(wrong)))
-    test = SelfTest(native)
+    test = CpuSelfTest(native)
     test.prove({innocent})
     assert not native.bad_levels
     test.prove({wrong})
@@ -162,7 +162,7 @@ def test_kernels_of_a_refused_level_do_not_cost_the_others() -> None:
 
 
 def test_damaged_golden_bits_are_an_error_that_says_what_to_do() -> None:
-    test = SelfTest(Native(load()), golden={**GOLDEN, "rope": "0" * 16})
+    test = CpuSelfTest(Native(load()), golden={**GOLDEN, "rope": "0" * 16})
     with pytest.raises(PlatformError, match=r"rope fails at every level .*OCTAVO_PLATFORM=reference"):
         test.prove({"rope"})
 
@@ -170,7 +170,7 @@ def test_damaged_golden_bits_are_an_error_that_says_what_to_do() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_level_that_runs_here_passes(level: str) -> None:
     native = Native(load(), (level,))
-    test = SelfTest(native)
+    test = CpuSelfTest(native)
     test.prove_all()
     assert not native.bad_levels and test.num_passed > 40
 
@@ -193,7 +193,7 @@ def test_golden_bits_are_the_references() -> None:
 def test_a_models_kernels_take_under_50_ms() -> None:
     seconds = []
     for _ in range(3):
-        test = SelfTest(Native(load()))
+        test = CpuSelfTest(Native(load()))
         start = time.process_time()
         test.prove_format("q4_1")
         test.prove_format("q8_0")
@@ -206,7 +206,7 @@ def test_a_models_kernels_take_under_50_ms() -> None:
 
 
 def test_nothing_is_tested_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    test, runs = SelfTest(Native(load())), []
+    test, runs = CpuSelfTest(Native(load())), []
     run = test._run
     monkeypatch.setattr(test, "_run", lambda *args: runs.append(args) or run(*args))
     test.prove({"rope"})

@@ -1,0 +1,184 @@
+"""Builds GPU kernels: `python -m ci.gpu build rocm gfx950 cuda sm_90 host wave64 ...` (all targets where none is named).
+
+Code objects and their table of kernels go to build/gpu/<kind>/<arch>. AMD's need clang 22 (Debian's clang-22 and lld-22;
+no ROCm), NVIDIA's nvcc. `host` is the stand-in for a GPU that tests run kernels on: one library of fibers, for waves of 32 or 64.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform as machine_info
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / "build/gpu"
+ROCM = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+CUDA = ("sm_80", "sm_90", "sm_100")
+HOST = ("wave64", "wave32")
+COMMON = ("-std=c++17", "-DOCTAVO_GPU", f"-I{ROOT / 'csrc_common'}")
+HIP_FLAGS = (
+    *("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "--no-gpu-bundle-output", "-O3"),
+    *("-ffp-contract=off", "-fgpu-flush-denormals-to-zero"),
+)
+CUDA_FLAGS = ("-cubin", "-O3", "-ftz=true", "-fmad=false", "-prec-div=true", "-prec-sqrt=true")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is built for."""
+
+    kind: str
+    arch: str
+
+    @property
+    def folder(self) -> Path:
+        return HOME / self.kind / self.arch
+
+    @property
+    def wave(self) -> int:
+        if self.kind == "host":
+            return int(self.arch.removeprefix("wave"))
+        return 64 if self.arch.startswith("gfx9") else 32
+
+
+TARGETS = [Target(kind, arch) for kind, archs in (("host", HOST), ("rocm", ROCM), ("cuda", CUDA)) for arch in archs]
+
+
+def clang() -> str | None:
+    """A clang that knows the newest of our targets."""
+    names = [os.environ.get("OCTAVO_CLANG", "clang-22"), *(f"clang-{v}" for v in (23, 24))]
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def missing(kind: str) -> str:
+    """Why a kind cannot be built here ('' = it can)."""
+    if kind == "rocm":
+        return "" if clang() and shutil.which("ld.lld-22") else "apt install clang-22 lld-22"
+    if kind == "cuda":
+        return "" if shutil.which("nvcc") else "nvcc is not installed"
+    return "" if shutil.which(os.environ.get("CXX", "g++")) else "no C++ compiler"
+
+
+def sources(kind: str) -> list[Path]:
+    """The units of a kind, one code object each."""
+    folder, suffix = {"rocm": ("csrc_hip", "hip"), "cuda": ("csrc_cuda", "cu")}[kind]
+    return sorted((ROOT / folder).rglob(f"*.{suffix}"))
+
+
+def build(target: Target, jobs: int = 2) -> Path:
+    """Builds what is not newer than its sources; returns the folder."""
+    target.folder.mkdir(parents=True, exist_ok=True)
+    table = host_table(target.wave)
+    if target.kind == "host":
+        (target.folder / "kernels.json").write_text(json.dumps([{**row, "file": "host"} for row in table]))
+        return target.folder
+    with ThreadPoolExecutor(jobs) as pool:
+        files = list(pool.map(lambda source: _compile(target, source), sources(target.kind)))
+    rows = [
+        {**row, "file": file.name}
+        for row in table
+        for file in files
+        if _holds(file.read_bytes(), f"{row['op']}__{row['level']}", target.kind)
+    ]
+    (target.folder / "kernels.json").write_text(json.dumps(rows, indent=0))
+    for stale in set(target.folder.glob("*.co")) - set(files):
+        stale.unlink()
+    return target.folder
+
+
+def host_library(wave: int) -> Path:
+    """The library of fibers for waves of this width."""
+    made = HOME / f"host/wave{wave}/kernels.so"
+    if _is_newer(made):
+        return made
+    made.parent.mkdir(parents=True, exist_ok=True)
+    simd = ["-mfma"] if machine_info.machine() in ("x86_64", "AMD64") else []
+    command = [
+        *(
+            os.environ.get("CXX", "g++"),
+            "-x",
+            "c++",
+            "-",
+            *COMMON,
+            f"-I{ROOT / 'tests/simt'}",
+            "-O2",
+            "-fPIC",
+            "-shared",
+        ),
+        *("-ffp-contract=off", *simd, "-DOCTAVO_ISA_NS=simt", f"-DOCTAVO_WAVE={wave}", "-Wl,-z,noexecstack"),
+        *("-o", f"{made}.{os.getpid()}"),
+    ]
+    _run(command, text='#include "gpu/all.h"\n#include "fibers.h"\n')
+    os.replace(f"{made}.{os.getpid()}", made)
+    return made
+
+
+def host_table(wave: int) -> list[dict[str, Any]]:
+    """Every kernel of the sources, as the library lists them."""
+    program = "import ctypes, sys; f = ctypes.CDLL(sys.argv[1]).octavo_gpu_rows; f.restype = ctypes.c_char_p; print(f().decode())"
+    return list(json.loads(_run([sys.executable, "-c", program, str(host_library(wave))])))
+
+
+def _compile(target: Target, source: Path) -> Path:
+    made = target.folder / f"{source.stem}.co"
+    if _is_newer(made):
+        return made
+    names = f"-DOCTAVO_ISA_NS={target.arch.replace('-', '_')}"
+    if target.kind == "rocm":
+        command = [str(clang()), *HIP_FLAGS, f"--offload-arch={target.arch}"]
+    else:
+        command = ["nvcc", *CUDA_FLAGS, f"-arch={target.arch}"]
+    _run([*command, *COMMON, names, str(source), "-o", f"{made}.new"])
+    os.replace(f"{made}.new", made)
+    return made
+
+
+def _is_newer(made: Path) -> bool:
+    """Whether a file is newer than everything that GPU code is made of."""
+    if not made.exists():
+        return False
+    folders = ("csrc_common", "csrc_hip", "csrc_cuda", "tests/simt")
+    newest = max(path.stat().st_mtime for name in folders for path in (ROOT / name).rglob("*") if path.is_file())
+    return made.stat().st_mtime > max(newest, Path(__file__).stat().st_mtime)
+
+
+def _holds(code: bytes, kernel: str, kind: str) -> bool:
+    """Whether a code object has a kernel: its name stands in the table of symbols."""
+    return f"\0{kernel}{'.kd' if kind == 'rocm' else ''}\0".encode() in code
+
+
+def _run(command: list[str], text: str = "") -> str:
+    done = subprocess.run(command, input=text, text=True, capture_output=True, cwd=ROOT)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}"[-4000:])
+    return done.stdout
+
+
+def main() -> None:
+    if sys.argv[1:2] != ["build"]:
+        raise SystemExit(__doc__)
+    wanted = set(sys.argv[2:])
+    unknown = wanted - {target.kind for target in TARGETS} - {target.arch for target in TARGETS}
+    if unknown:
+        raise SystemExit(f"unknown target {sorted(unknown)[0]!r}; known are {', '.join(t.arch for t in TARGETS)}")
+    for target in TARGETS:
+        if wanted and not wanted & {target.kind, target.arch}:
+            continue
+        if why := missing(target.kind):
+            print(f"{target.kind} {target.arch}: not built: {why}")
+            continue
+        folder = build(target)
+        num_bytes = sum(file.stat().st_size for file in folder.glob("*.co"))
+        rows = json.loads((folder / "kernels.json").read_text())
+        print(f"{target.kind} {target.arch}: {len(rows)} kernels, {num_bytes / 1e6:.2f} MB in {folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+// paged_attention_<kv dtype> and varlen_attention on the plain arithmetic units, with the bits of CPUs (docs/numerics.md,
+// "Attention"): segments of 512 positions, folded left. A block computes one head of one query: its threads first share out the
+// positions of a segment for the scores, then the dimensions for the weighted values.
+#pragma once
+
+#include "gpu/pages.inl.h"
+
+namespace octavo::gpu {
+
+constexpr int kAttentionThreads = 128;
+constexpr int kSegment = 512;
+constexpr int kMostDim = 256;
+constexpr int kOwn = kMostDim / kAttentionThreads;  // dimensions of a thread
+
+// One head of one query: what it sees, and how scores are made.
+struct Query {
+  const float* q;
+  int64_t head_dim, position, low, high;  // positions low <= j <= high are seen
+  float scale, softcap, slope;
+  bool has_slope;
+};
+
+struct Shared {
+  float* q;        // [kMostDim], zero-padded to whole blocks of 32
+  float* weights;  // [kSegment]
+  float* waves;    // one float per wave
+};
+
+// The maximum over the block.
+OCTAVO_GPU_FN float block_max(float x, float* waves) {
+  for (int apart = kWave / 2; apart > 0; apart /= 2) x = V::max(x, shuffle_xor(x, apart));
+  sync();
+  if (lane() == 0) waves[wave()] = x;
+  sync();
+  x = waves[0];
+  for (int w = 1; w < kAttentionThreads / kWave; ++w) x = V::max(x, waves[w]);
+  return x;
+}
+
+// sum16 of the segment's weights; every group of sixteen threads computes it.
+OCTAVO_GPU_FN float weight_sum(const float* weights) {
+  float sum = 0.0f;
+  for (int i = group_lane(); i < kSegment; i += kGroup) sum = sum + weights[i];
+  return fold16(sum);
+}
+
+// dot32 of the query with a key.
+template <class Keys>
+OCTAVO_GPU_FN float score_of(const Query& q, const float* x, const Keys& keys, int64_t j) {
+  const auto* k = keys.key(j);
+  float acc = 0.0f;
+  for (int64_t block = 0; block < q.head_dim; block += 32) {
+    float even = 0.0f, odd = 0.0f;
+    for (int64_t i = block; i < block + 32; i += 2) {  // head_dim is even
+      even = V::fma(x[i], i < q.head_dim ? Keys::widen(k[i]) : 0.0f, even);
+      odd = V::fma(x[i + 1], i < q.head_dim ? Keys::widen(k[i + 1]) : 0.0f, odd);
+    }
+    acc = acc + (even + odd);
+  }
+  float s = acc;
+  if constexpr (Keys::kHasScales) s = s * *keys.key_scale(j);
+  s = s * q.scale;
+  if (q.softcap != 0.0f) s = q.softcap * vec::tanh<V>(s / q.softcap);
+  if (q.has_slope) {
+    const int64_t apart = j < q.position ? q.position - j : j - q.position;
+    s = s + q.slope * -static_cast<float>(apart);
+  }
+  return s;
+}
+
+// One segment: weights, their sum and maximum, then the dimensions of this thread of the weighted values.
+template <class Keys>
+OCTAVO_GPU_FN void segment(const Query& q, const Shared& shared, const Keys& keys, int64_t begin, float (&out)[kOwn], float* total,
+                           float* top) {
+  constexpr int kEach = kSegment / kAttentionThreads;
+  float scores[kEach], most = -__builtin_inff();
+  for (int i = 0; i < kEach; ++i) {
+    const int64_t j = begin + i * kAttentionThreads + thread();
+    scores[i] = 0.0f;
+    if (j < q.low || j > q.high) continue;
+    scores[i] = score_of(q, shared.q, keys, j);
+    most = V::max(scores[i], most);
+  }
+  most = block_max(most, shared.waves);
+  for (int i = 0; i < kEach; ++i) {
+    const int64_t j = begin + i * kAttentionThreads + thread();
+    const bool is_seen = j >= q.low && j <= q.high;
+    shared.weights[i * kAttentionThreads + thread()] = is_seen ? vec::exp_below<V>(scores[i] - most) : 0.0f;
+  }
+  sync();
+  *total = weight_sum(shared.weights);
+  *top = most;
+  if constexpr (Keys::kRounds) {
+    sync();
+    for (int i = 0; i < kEach; ++i) {
+      const int64_t j = begin + i * kAttentionThreads + thread();
+      float& w = shared.weights[i * kAttentionThreads + thread()];
+      if constexpr (Keys::kHasScales) w = j >= q.low && j <= q.high ? w * *keys.value_scale(j) : 0.0f;
+      w = vec::float_of_bf16(vec::bf16_of(w));
+    }
+    sync();
+  }
+  for (int own = 0; own < kOwn; ++own) {
+    const int64_t d = own * kAttentionThreads + thread();
+    out[own] = 0.0f;
+    if (d >= q.head_dim) continue;
+    for (int64_t block = begin; block < begin + kSegment; block += 32) {
+      if (block > q.high || block + 31 < q.low) continue;
+      float even = 0.0f, odd = 0.0f;
+      for (int64_t j = block; j < block + 32; j += 2) {
+        const bool first = j >= q.low && j <= q.high, second = j + 1 >= q.low && j + 1 <= q.high;
+        even = V::fma(shared.weights[j - begin], first ? Keys::widen(*keys.value(j, d)) : 0.0f, even);
+        odd = V::fma(shared.weights[j + 1 - begin], second ? Keys::widen(*keys.value(j + 1, d)) : 0.0f, odd);
+      }
+      out[own] = out[own] + (even + odd);
+    }
+  }
+}
+
+// Folds segments left to right and writes y [head_dim].
+template <class Keys>
+OCTAVO_GPU_FN void attend(const Query& q, const Shared& shared, const Keys& keys, const float* sink, float* y) {
+  sync();
+  for (int64_t i = thread(); i < kMostDim; i += kAttentionThreads) {
+    const float x = i < q.head_dim ? q.q[i] : 0.0f;
+    shared.q[i] = Keys::kRounds ? vec::float_of_bf16(vec::bf16_of(x)) : x;
+  }
+  sync();
+  float acc[kOwn] = {}, sum = 0.0f, top = -__builtin_inff();
+  for (int64_t begin = q.low / kSegment * kSegment; begin <= q.high; begin += kSegment) {
+    float out[kOwn], part_sum, part_top;
+    segment(q, shared, keys, begin, out, &part_sum, &part_top);
+    if (begin <= q.low) {
+      for (int own = 0; own < kOwn; ++own) acc[own] = out[own];
+      sum = part_sum;
+      top = part_top;
+      continue;
+    }
+    const float new_top = V::max(top, part_top), a = vec::exp_below<V>(top - new_top), b = vec::exp_below<V>(part_top - new_top);
+    for (int own = 0; own < kOwn; ++own) acc[own] = V::fma(acc[own], a, out[own] * b);
+    sum = V::fma(sum, a, part_sum * b);
+    top = new_top;
+  }
+  const bool has_seen = q.low <= q.high;
+  if (sink && has_seen) {
+    const float new_top = V::max(top, *sink), a = vec::exp_below<V>(top - new_top);
+    for (int own = 0; own < kOwn; ++own) acc[own] = acc[own] * a;
+    sum = V::fma(sum, a, vec::exp_below<V>(*sink - new_top));
+  }
+  for (int own = 0; own < kOwn; ++own) {
+    const int64_t d = own * kAttentionThreads + thread();
+    if (d < q.head_dim) y[d] = has_seen ? acc[own] / sum : 0.0f;
+  }
+}
+
+template <class KV>
+struct PagedKeys : KV {
+  using T = typename KV::T;
+  HeadPages<KV> pages;
+  OCTAVO_GPU_FN explicit PagedKeys(const HeadPages<KV>& p) : pages(p) {}
+  OCTAVO_GPU_FN const T* key(int64_t j) const { return pages.key(j); }
+  OCTAVO_GPU_FN const T* value(int64_t j, int64_t d) const { return pages.value(j) + d * pages.block_tokens; }
+  OCTAVO_GPU_FN const float* key_scale(int64_t j) const { return pages.key_scale(j); }
+  OCTAVO_GPU_FN const float* value_scale(int64_t j) const { return pages.value_scale(j); }
+};
+
+#define OCTAVO_ATTENTION_SHARED(shared)                                    \
+  OCTAVO_SHARED(float, shared_q, kMostDim);                                \
+  OCTAVO_SHARED(float, shared_weights, kSegment);                          \
+  OCTAVO_SHARED(float, shared_waves, kAttentionThreads / 32);              \
+  const Shared shared { shared_q, shared_weights, shared_waves }
+
+template <class KV>
+OCTAVO_GPU_FN void paged_attention(const Step& step, const PagedAttentionArgs& a) {
+  OCTAVO_ATTENTION_SHARED(shared);
+  const int64_t head = block_y(), kv_head = head / (a.heads / a.kv_heads);
+  OCTAVO_EACH(token, step.num_tokens) {
+    const int64_t seq = step.token_seq[token], p = position_of(step, token);
+    const int64_t low = a.window > 0 && p - a.window + 1 > 0 ? p - a.window + 1 : 0;
+    const Query q{a.q + token * a.ldq + head * a.head_dim, a.head_dim, p, low, p, a.scale, a.softcap,
+                  a.alibi ? a.alibi[head] : 0.0f, a.alibi != nullptr};
+    const PagedKeys<KV> keys(HeadPages<KV>(a, step, seq, kv_head));
+    attend(q, shared, keys, a.sinks ? a.sinks + head : nullptr, a.y + token * a.ldy + head * a.head_dim);
+  }
+}
+
+struct RowKeys : KVF32 {
+  const float *k, *v;
+  int64_t ldk, ldv;
+  OCTAVO_GPU_FN const float* key(int64_t j) const { return k + j * ldk; }
+  OCTAVO_GPU_FN const float* value(int64_t j, int64_t d) const { return v + j * ldv + d; }
+};
+
+OCTAVO_GPU_FN void varlen_attention(const Step& step, const VarlenAttentionArgs& a) {
+  OCTAVO_ATTENTION_SHARED(shared);
+  const int64_t head = block_y(), kv_head = head / (a.heads / a.kv_heads);
+  OCTAVO_EACH(token, step.num_tokens) {
+    const int64_t seq = step.token_seq[token], first = step.query_start[seq], last = step.query_start[seq + 1] - 1 - first;
+    const int64_t p = token - first;
+    const Query q{a.q + token * a.ldq + head * a.head_dim, a.head_dim, p, a.window > 0 && p > a.window ? p - a.window : 0,
+                  a.window > 0 && p + a.window < last ? p + a.window : last, a.scale, 0.0f, a.alibi ? a.alibi[head] : 0.0f,
+                  a.alibi != nullptr};
+    RowKeys keys;
+    keys.k = a.k + first * a.ldk + kv_head * a.head_dim;
+    keys.v = a.v + first * a.ldv + kv_head * a.head_dim;
+    keys.ldk = a.ldk;
+    keys.ldv = a.ldv;
+    attend(q, shared, keys, nullptr, a.y + token * a.ldy + head * a.head_dim);
+  }
+}
+
+}  // namespace octavo::gpu
+
+#define OCTAVO_PAGED_ATTENTION(dtype, KV) \
+  OCTAVO_KERNEL(paged_attention_##dtype, simt, PagedAttention, 128, 1, 0) { octavo::gpu::paged_attention<octavo::gpu::KV>(*step_, a); }
+OCTAVO_PAGED_ATTENTION(f32, KVF32)
+OCTAVO_PAGED_ATTENTION(bf16, KVBF16)
+OCTAVO_PAGED_ATTENTION(f16, KVF16)
+OCTAVO_PAGED_ATTENTION(int8, KVI8)
+OCTAVO_KERNEL(varlen_attention, simt, VarlenAttention, 128, 1, 0) { octavo::gpu::varlen_attention(*step_, a); }

@@ -1,0 +1,31 @@
+// The shim on NVIDIA GPUs, by nvcc.
+#pragma once
+
+#define OCTAVO_GPU_FN __device__ __forceinline__
+#define OCTAVO_SHARED(T, name, count) __shared__ T name[count]
+#define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs) \
+  extern "C" __global__ void __launch_bounds__(threads) op##__##level(const ::octavo::Step* step_, ::octavo::Name##Args a)
+
+namespace octavo::gpu {
+
+constexpr int kWave = 32;
+
+OCTAVO_GPU_FN int thread() { return static_cast<int>(threadIdx.x); }
+OCTAVO_GPU_FN int block_x() { return static_cast<int>(blockIdx.x); }
+OCTAVO_GPU_FN int block_y() { return static_cast<int>(blockIdx.y); }
+OCTAVO_GPU_FN int block_z() { return static_cast<int>(blockIdx.z); }
+OCTAVO_GPU_FN int num_blocks_x() { return static_cast<int>(gridDim.x); }
+OCTAVO_GPU_FN int num_blocks_z() { return static_cast<int>(gridDim.z); }
+
+OCTAVO_GPU_FN void sync() { __syncthreads(); }
+
+OCTAVO_GPU_FN int32_t word_of_float(float x) { return __float_as_int(x); }
+OCTAVO_GPU_FN float float_of_word(int32_t x) { return __int_as_float(x); }
+
+OCTAVO_GPU_FN int32_t shuffle(int32_t x, int from) { return __shfl_sync(0xFFFFFFFFu, x, from); }
+OCTAVO_GPU_FN int32_t shuffle_xor(int32_t x, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, x, mask); }
+
+// c + the sum of four products of signed bytes, exactly.
+OCTAVO_GPU_FN int32_t dot4(int32_t a, int32_t b, int32_t c) { return __dp4a(a, b, c); }
+
+}  // namespace octavo::gpu

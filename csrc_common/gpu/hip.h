@@ -1,0 +1,53 @@
+// The shim on AMD GPUs, by clang alone: no header or library of ROCm is needed. wave64 on CDNA, wave32 on RDNA.
+#pragma once
+
+#define OCTAVO_GPU_FN __attribute__((device)) __attribute__((always_inline)) inline
+#define OCTAVO_SHARED(T, name, count) static __attribute__((shared)) T name[count]
+#define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs)                                     \
+  extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(threads, threads))) void \
+      op##__##level(const ::octavo::Step* step_, ::octavo::Name##Args a)
+
+namespace octavo::gpu {
+
+#if defined(__GFX9__)
+constexpr int kWave = 64;
+#else
+constexpr int kWave = 32;
+#endif
+
+OCTAVO_GPU_FN int thread() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
+OCTAVO_GPU_FN int block_x() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
+OCTAVO_GPU_FN int block_y() { return static_cast<int>(__builtin_amdgcn_workgroup_id_y()); }
+OCTAVO_GPU_FN int block_z() { return static_cast<int>(__builtin_amdgcn_workgroup_id_z()); }
+OCTAVO_GPU_FN int num_blocks_x() {
+  return static_cast<int>(__builtin_amdgcn_grid_size_x() / static_cast<unsigned>(__builtin_amdgcn_workgroup_size_x()));
+}
+OCTAVO_GPU_FN int num_blocks_z() {
+  return static_cast<int>(__builtin_amdgcn_grid_size_z() / static_cast<unsigned>(__builtin_amdgcn_workgroup_size_z()));
+}
+
+OCTAVO_GPU_FN void sync() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+OCTAVO_GPU_FN int32_t word_of_float(float x) { return __builtin_bit_cast(int32_t, x); }
+OCTAVO_GPU_FN float float_of_word(int32_t x) { return __builtin_bit_cast(float, x); }
+
+OCTAVO_GPU_FN int32_t shuffle(int32_t x, int from) { return __builtin_amdgcn_ds_bpermute(from << 2, x); }
+OCTAVO_GPU_FN int32_t shuffle_xor(int32_t x, int mask) {
+  const int lane = thread() % kWave;
+  return __builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, x);
+}
+
+// c + the sum of four products of signed bytes, exactly.
+OCTAVO_GPU_FN int32_t dot4(int32_t a, int32_t b, int32_t c) {
+#if defined(__GFX9__)
+  return __builtin_amdgcn_sdot4(a, b, c, false);
+#else
+  return __builtin_amdgcn_sudot4(true, a, true, b, c, false);
+#endif
+}
+
+}  // namespace octavo::gpu

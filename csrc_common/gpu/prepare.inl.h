@@ -1,0 +1,84 @@
+// prepare_bf16, prepare_i8gN, prepare_i8row: float32 rows -> the input form of a weight format (contract/linear.h), with the
+// bits of CPUs (csrc_common/ref/prepare.inl.h says what becomes of zeros, infinities and NaN).
+#pragma once
+
+#include "contract/linear.h"
+#include "gpu/rows.inl.h"
+
+namespace octavo::gpu {
+
+OCTAVO_GPU_FN void prepare_bf16(const Step& step, const PrepareArgs& a) {
+  each_element(num_rows(a.rows, step), round_up(a.k, 32), [&](int64_t row, int64_t i) {
+    static_cast<uint16_t*>(a.q)[row * a.ldq + i] = i < a.k ? vec::bf16_of(a.x[row * a.ldx + i]) : static_cast<uint16_t>(0);
+  });
+}
+
+// amax / 127 of what sixteen threads saw; NaN if one of them saw what is not finite.
+OCTAVO_GPU_FN float scale_of(float most, float poison) {
+  most = max16(most);
+  return sum16(poison == 0.0f ? 0 : 1) ? __builtin_nanf("") : most / 127.0f;
+}
+OCTAVO_GPU_FN int code_of(float x, float s) { return s > 0.0f ? static_cast<int>(V::cvt_i32(x / s)) : 0; }
+
+// Groups of n inputs, each by sixteen threads with a run of n / 16; a sum per `sum_every`, which is n or a thread's run.
+template <int n, int sum_every>
+OCTAVO_GPU_FN void prepare_i8(const Step& step, const PrepareArgs& a) {
+  constexpr int kRun = n / kGroup;
+  static_assert(sum_every == n || sum_every == kRun);
+  const int64_t groups = (a.k + n - 1) / n;
+  each_row(num_rows(a.rows, step) * groups, [&](int64_t unit, bool is_real) {
+    const int64_t row = unit / groups, g = unit % groups, first = g * n + group_lane() * kRun;
+    float x[kRun], most = 0.0f, poison = 0.0f;
+    for (int i = 0; i < kRun; ++i) {
+      x[i] = first + i < a.k ? a.x[row * a.ldx + first + i] : 0.0f;
+      most = V::max(V::abs(x[i]), most);
+      poison = V::fma(x[i], 0.0f, poison);
+    }
+    const float s = scale_of(most, poison);
+    int8_t* q = static_cast<int8_t*>(a.q) + row * a.ldq + first;
+    int32_t sum = 0;
+    for (int i = 0; i < kRun; ++i) {
+      const int code = code_of(x[i], s);
+      sum += code;
+      if (is_real) q[i] = static_cast<int8_t>(code);
+    }
+    if constexpr (sum_every == n) sum = sum16(sum);
+    if (!is_real) return;
+    int32_t* sums = a.sums + (row * a.lds + g) * (n / sum_every);
+    if (sum_every != n) sums[group_lane()] = sum;
+    if (group_lane() != 0) return;
+    if (sum_every == n) sums[0] = sum;
+    a.scales[row * a.lds + g] = s;
+  });
+}
+
+OCTAVO_GPU_FN void prepare_i8row(const Step& step, const PrepareArgs& a) {
+  each_row(num_rows(a.rows, step), [&](int64_t row, bool is_real) {
+    const float* x = a.x + row * a.ldx;
+    float most = 0.0f, poison = 0.0f;
+    for (int64_t i = group_lane(); i < a.k; i += kGroup) {
+      most = V::max(V::abs(x[i]), most);
+      poison = V::fma(x[i], 0.0f, poison);
+    }
+    const float s = scale_of(most, poison);
+    int32_t sum = 0;
+    for (int64_t i = group_lane(); i < round_up(a.k, 64); i += kGroup) {
+      const int code = i < a.k ? code_of(x[i], s) : 0;
+      sum += code;
+      if (is_real) static_cast<int8_t*>(a.q)[row * a.ldq + i] = static_cast<int8_t>(code);
+    }
+    sum = sum16(sum);
+    if (!is_real || group_lane() != 0) return;
+    a.scales[row * a.lds] = s;
+    a.sums[row * a.lds] = sum;
+  });
+}
+
+}  // namespace octavo::gpu
+
+OCTAVO_KERNEL(prepare_bf16, simt, Prepare, 256, 1, 256) { octavo::gpu::prepare_bf16(*step_, a); }
+OCTAVO_KERNEL(prepare_i8g32, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8<32, 32>(*step_, a); }
+OCTAVO_KERNEL(prepare_i8g64, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8<64, 64>(*step_, a); }
+OCTAVO_KERNEL(prepare_i8g128, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8<128, 128>(*step_, a); }
+OCTAVO_KERNEL(prepare_i8g256, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8<256, 16>(*step_, a); }
+OCTAVO_KERNEL(prepare_i8row, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8row(*step_, a); }

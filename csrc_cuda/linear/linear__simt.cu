@@ -1,0 +1,2 @@
+// linear on the plain arithmetic units: csrc_common/gpu/linear.inl.h.
+#include "gpu/linear.inl.h"

@@ -1,0 +1,2 @@
+// norm on the plain arithmetic units: csrc_common/gpu/norm.inl.h.
+#include "gpu/norm.inl.h"

@@ -1,0 +1,2 @@
+// token on the plain arithmetic units: csrc_common/gpu/token.inl.h.
+#include "gpu/token.inl.h"

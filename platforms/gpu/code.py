@@ -1,0 +1,41 @@
+"""Where code objects are, which of them fit a chip, and a module made of them.
+
+They come in data wheels, `octavo-rocm` and `octavo-cuda` (packages octavo_rocm and octavo_cuda), or from build/gpu of a checkout.
+A folder holds one folder per arch, each with its table of kernels (`kernels.json`) and code objects.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from octavo.engine.errors import PlatformError
+from octavo.platforms.gpu.device import Device
+from octavo.platforms.gpu.module import GpuModule
+from octavo.platforms.gpu.rows import rows_of
+
+CHECKOUT = Path(__file__).resolve().parents[2] / "build/gpu"
+
+
+def find(kind: str) -> Path | None:
+    """The folder with the archs of a kind (rocm, cuda), or None."""
+    spec = find_spec(f"octavo_{kind}")
+    places = list(spec.submodule_search_locations or []) if spec is not None else []
+    return next((p for p in (*map(Path, places), CHECKOUT / kind) if archs_in(p)), None)
+
+
+def archs_in(folder: Path) -> list[str]:
+    """Archs that a folder has code for."""
+    return sorted(table.parent.name for table in folder.glob("*/kernels.json"))
+
+
+def open_module(device: Device, folder: Path, features: int = 1) -> GpuModule:
+    """Loads a folder's code objects on a device. PlatformError if the table is not one of this version."""
+    try:
+        rows = rows_of(folder)
+    except (OSError, ValueError, TypeError) as error:
+        raise PlatformError(
+            f"the table of kernels in {folder} cannot be read: {error}; reinstall octavo-{device.facts.kind}"
+        ) from error
+    codes = {name: device.load((folder / name).read_bytes()) for name in sorted({row.file for row in rows})}
+    return GpuModule(device, rows, codes, features)

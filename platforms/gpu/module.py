@@ -1,0 +1,154 @@
+"""A GPU with its code objects, as what records programs knows a module of kernels: the same calls as `octavo._avx` has.
+
+Addresses are of device memory. `Program.run` puts kernels in the device's queue and does not wait for them.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.engine.errors import PlatformError
+from octavo.platforms.gpu.device import Code, Device
+from octavo.platforms.gpu.grids import Sizes, grid_of
+from octavo.platforms.gpu.rows import STEP_BYTES, GpuRow
+from octavo.platforms.gpu.step import Step, StepMemory
+
+#: levels, slowest first -> feature bits; `simt` runs on every chip
+LEVELS = {"simt": 1, "mfma": 2, "mfmafast": 2, "mma": 4, "mmafast": 4}
+_TOKENS, _LOGITS, _SEQUENCES, _FIXED = range(4)
+
+
+class Arena:
+    """Zeroed device memory, given back with the object."""
+
+    def __init__(self, device: Device, num_bytes: int) -> None:
+        self.device = device
+        self.bytes = num_bytes
+        self.address = device.alloc(max(num_bytes, 1))
+        device.zero(self.address, num_bytes)
+        weakref.finalize(self, device.free, self.address)
+
+
+@dataclass
+class Launch:
+    """One instruction: a kernel's handle, its row and its arguments behind room for the step's address."""
+
+    row: GpuRow
+    function: Any
+    rows: tuple[int, int]
+    arguments: bytearray
+
+
+class GpuModule:
+    """What code objects offer on an open device. `rows`: their kernels; `codes`: the loaded objects by file name."""
+
+    def __init__(self, device: Device, rows: list[GpuRow], codes: Mapping[str, Code], features: int = 1) -> None:
+        self.device = device
+        self.platform = device.facts.kind
+        self.rows = {row.name: row for row in rows}
+        self.features = features
+        self.step_memory = StepMemory(device)
+        self.Step = Step
+        self._codes = codes
+        self._functions: dict[str, Any] = {}
+
+    def levels(self) -> dict[str, int]:
+        return dict(LEVELS)
+
+    def kernels(self) -> list[tuple[str, str, str, int, list[str]]]:
+        return [
+            (row.op, row.name, row.level, LEVELS[row.level], [field.name for field in row.fields])
+            for row in self.rows.values()
+        ]
+
+    def available_features(self) -> int:
+        return self.features
+
+    def Arena(self, num_bytes: int) -> Arena:
+        return Arena(self.device, num_bytes)
+
+    def Team(self, num_threads: int, spin: int) -> Team:
+        del num_threads, spin
+        return Team()
+
+    def Program(self) -> Program:
+        return Program(self)
+
+    def function(self, name: str) -> Any:
+        if name not in self._functions:
+            self._functions[name] = self._codes[self.rows[name].file].function(name)
+        return self._functions[name]
+
+
+class Team:
+    """Where threads are the device's own business."""
+
+    num_threads = 1
+
+    def place(self, places: Any) -> int:
+        del places
+        return 0
+
+
+class Program:
+    """A list of launches over fixed addresses."""
+
+    def __init__(self, module: GpuModule) -> None:
+        self.module = module
+        self.list: list[Launch] = []
+
+    def add(self, few: str, many: str, many_from: int, rows: tuple[int, int], fields: Mapping[str, Any]) -> int:
+        if few != many:
+            raise PlatformError(f"{few} and {many}: one kernel serves all counts of rows on a GPU")
+        del many_from
+        row = self.module.rows[few]
+        arguments = bytearray(STEP_BYTES + row.args_bytes)
+        row.pack(arguments, fields)
+        self.list.append(Launch(row, self.module.function(few), rows, arguments))
+        return len(self.list) - 1
+
+    def __len__(self) -> int:
+        return len(self.list)
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        return [(launch.row.name, launch.row.name) for launch in self.list]
+
+    def run(self, team: Any, step: Step, first: int, last: int) -> None:
+        """Puts instructions [first, last) in the queue."""
+        del team
+        device = self.module.device
+        address = self.module.step_memory.hold(step)
+        for launch in self.list[first:last]:
+            self._launch(device, launch, step, address)
+
+    def profile(self, team: Any, step: Step, first: int, last: int) -> list[float]:
+        """Seconds per instruction, by the device's clock."""
+        del team
+        device = self.module.device
+        address = self.module.step_memory.hold(step)
+        return [
+            device.seconds(lambda launch=launch: self._launch(device, launch, step, address))  # type: ignore[misc]
+            for launch in self.list[first:last]
+        ]
+
+    def _launch(self, device: Device, launch: Launch, step: Step, address: int) -> None:
+        kind, fixed = launch.rows
+        rows = fixed if kind == _FIXED else step.counts[(_TOKENS, _SEQUENCES, _LOGITS).index(kind)]
+        sizes = Sizes(rows, step.counts[1], step.longest)
+        grid = grid_of(launch.row, launch.arguments, sizes, device.facts.num_units)
+        if grid[0]:
+            struct.pack_into("<Q", launch.arguments, 0, address)
+            device.launch(launch.function, grid, launch.row.threads, bytes(launch.arguments))
+
+
+def flat_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """An array's bytes as they lie."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,73 @@
+"""The table of kernels that travels with code objects: what each is called, what it takes, and how many blocks it wants.
+
+The build writes it (`ci/gpu.py`) from the sources themselves (`csrc_common/gpu`), so that launcher and kernel cannot differ.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from octavo.engine.errors import PlatformError
+
+_PACK = {"pointer": "<Q", "i64": "<q", "i32": "<i", "f32": "<f", "rows": "<ii", "kernel": "<Q"}
+STEP_BYTES = 8  # kernels take the step's address, then their arguments
+
+
+@dataclass(frozen=True)
+class Field:
+    """One argument: where it lies in the op's arguments, and as what."""
+
+    name: str
+    offset: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """One kernel. A block has `threads` and computes `tile_rows` rows and `tile_outs` outputs (0: all)."""
+
+    op: str
+    level: str
+    threads: int
+    tile_rows: int
+    tile_outs: int
+    args_bytes: int
+    fields: tuple[Field, ...]
+    file: str  # the code object that holds it
+
+    @property
+    def name(self) -> str:
+        return f"{self.op}__{self.level}"
+
+    def pack(self, into: bytearray, values: Mapping[str, Any], *, is_whole: bool = True) -> None:
+        """Writes arguments, at their places behind the step's address. Names that the op lacks, or left out, are errors."""
+        known = {field.name: field for field in self.fields}
+        if (is_whole and known.keys() != values.keys()) or not values.keys() <= known.keys():
+            odd = sorted(known.keys() ^ values.keys())
+            raise PlatformError(f"{self.name}: arguments do not match those of the kernel: {', '.join(odd)}")
+        for name, value in values.items():
+            field = known[name]
+            words = value if field.kind == "rows" else (value,)
+            struct.pack_into(_PACK[field.kind], into, STEP_BYTES + field.offset, *words)
+
+    def number(self, arguments: bytes | bytearray, name: str) -> int:
+        """A whole number among packed arguments; 0 if the op has none of that name."""
+        for field in self.fields:
+            if field.name == name:
+                return int(struct.unpack_from(_PACK[field.kind], arguments, STEP_BYTES + field.offset)[0])
+        return 0
+
+
+def read_rows(text: str) -> list[GpuRow]:
+    """Rows of a table as the build wrote it."""
+    return [GpuRow(**{**row, "fields": tuple(Field(*field) for field in row["fields"])}) for row in json.loads(text)]
+
+
+def rows_of(folder: Path) -> list[GpuRow]:
+    """Rows of the kernels that a folder of code objects holds."""
+    return read_rows((folder / "kernels.json").read_text())
