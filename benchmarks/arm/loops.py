@@ -9,13 +9,16 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 OBJDUMP, MCA = "llvm-objdump-22", "llvm-mca-22"
 PACKAGES = {MCA: "llvm-22", OBJDUMP: "llvm-22"}
 _LINE = re.compile(r"^\s*([0-9a-f]+):\s+(\S(?:[^/<]|/(?!/))*?)\s*(?:<[^>]*>)?\s*(?://.*)?$")
 _BRANCH = re.compile(r"^(b|b\.\w+|cbn?z|tbn?z)\s(?:.*,\s*)?0x([0-9a-f]+)$")
 _CALL = re.compile(r"^(bl|blr|ret|br)\b")
+# Of llvm-mca's tables: `[4] - V1UnitL:3 V1UnitL01, V1UnitL01, V1UnitL2`, and what an instruction uses before its opcode's name.
+_GROUP = re.compile(r"^\[\d+\]\s+- (\w+):(\d+)[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_USES = re.compile(r"^ *\d+ +\d+ +[\d.]+ .* (\w+Unit\S*) +\w+\s+\S.*$", re.MULTILINE)
+_USE = re.compile(r"(\w+)(?:\[(?:\d+,)?(\d+)\])?")
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def assembly(body: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Cycles of one round, and the fewest that its instructions allow: those of the busiest kind of unit, or of dispatch."""
+    """Cycles of one round, and the fewest that its instructions allow: those of the busiest set of units, or of dispatch."""
 
     cycles: float
     limit: float
@@ -101,36 +104,52 @@ class Prediction:
 
 def predicted(body: Sequence[str], cpu: str, rounds: int = 300) -> Prediction | None:
     """What LLVM's model of a processor makes of a loop; None where that processor lacks an instruction of it."""
-    command = [MCA, "-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={rounds}", "-json"]
+    said = _asked(body, cpu, f"-iterations={rounds}", "-json")
+    if said is None:
+        return None
+    summary = json.loads(said)["CodeRegions"][0]["SummaryView"]
+    tables = _asked(body, cpu, "-instruction-tables=full")
+    assert tables is not None
+    return Prediction(summary["TotalCycles"] / rounds, max(summary["BlockRThroughput"], busiest(tables)))
+
+
+def _asked(body: Sequence[str], cpu: str, *options: str) -> str | None:
+    command = [MCA, "-mtriple=aarch64", f"-mcpu={cpu}", *options]
     done = subprocess.run(command, input="\n".join(assembly(body)), capture_output=True, text=True)
     if "instruction requires" in done.stderr:
         return None
     if done.returncode:
         raise RuntimeError(f"{MCA}: status {done.returncode}: {done.stderr[-500:]}")
-    said = json.loads(done.stdout)
-    summary = said["CodeRegions"][0]["SummaryView"]
-    return Prediction(summary["TotalCycles"] / rounds, max(summary["BlockRThroughput"], busiest(said)))
+    return done.stdout
 
 
-def busiest(said: dict[str, Any]) -> float:
-    """Cycles of a round in which all units of one kind (V0 to V3, say) are busy, or those that some instructions have to
-    themselves (V0 and V1). llvm-mca's own throughput counts a group of units apart from what uses a part of it."""
-    region, names = said["CodeRegions"][0], said["TargetInfo"]["Resources"]
-    kinds = [re.match(r"\w+?(?=\d*(\.|$))", name)[0] for name in names]  # type: ignore[index]
-    uses: list[dict[int, float]] = [{} for _ in (*region["Instructions"], "the sum of all")]  # unit -> cycles
-    for use in region["ResourcePressureView"]["ResourcePressureInfo"]:
-        uses[use["InstructionIndex"]][use["ResourceIndex"]] = use["ResourceUsage"]
-    total = dict.fromkeys(kinds, 0.0)
-    for unit, cycles in uses.pop().items():
-        total[kinds[unit]] += cycles
-    parts = []
-    for units, info in zip(uses, region["InstructionInfoView"]["InstructionList"], strict=True):
-        alone, cycles = info["RThroughput"], sum(units.values())
-        if len({kinds[unit] for unit in units}) == 1 and alone and len(units) >= round(cycles / alone):
-            parts.append((frozenset(units), cycles))  # was seen on as many units as it may use
-    bounds = [cycles / kinds.count(kind) for kind, cycles in total.items()]
-    bounds += [sum(cycles for inner, cycles in parts if inner <= units) / len(units) for units, _ in parts]
-    return max(bounds)
+def busiest(tables: str) -> float:
+    """Cycles of a round in which some set of units is busy throughout: the most, over all sets, of what only they can do by how
+    many they are (Hall's condition). `tables`: llvm-mca's instruction tables in full. Its own throughput counts a group of units
+    (V0 to V3, say) apart from what has a part of it to itself (V0 and V1)."""
+    groups = {name: _members(name, int(count), inner) for name, count, inner in _GROUP.findall(tables)}
+    work: dict[frozenset[str], float] = {}
+    for listed in _USES.findall(tables):
+        # A group is listed with all that what it holds is used for: from the smallest on, what is a group's own.
+        uses = {groups[name]: float(cycles or 1) for name, cycles in _USE.findall(listed)}
+        own: dict[frozenset[str], float] = {}
+        for units in sorted(uses, key=len):
+            own[units] = uses[units] - sum(cycles for inner, cycles in own.items() if inner < units)
+            work[units] = work.get(units, 0.0) + own[units]
+    needed = {units: cycles for units, cycles in work.items() if cycles}
+    sets, last = set(needed), 0
+    while len(sets) > last:
+        last = len(sets)
+        sets |= {units | other for units in sets for other in needed if units & other}
+    return max(
+        (sum(cycles for inner, cycles in needed.items() if inner <= units) / len(units) for units in sets), default=0.0
+    )
+
+
+def _members(name: str, count: int, inner: str) -> frozenset[str]:
+    """Units of a group: those that it is said to hold, or as many of its own."""
+    names = inner.split(", ") if inner else [name] * count
+    return frozenset(f"{unit}.{names[:i].count(unit)}" for i, unit in enumerate(names))
 
 
 def missing() -> str:

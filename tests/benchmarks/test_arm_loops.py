@@ -71,27 +71,49 @@ def test_loops_alike_are_one_line() -> None:
     assert table.splitlines()[2:] == ["| `a` | neon | x | 40% | 9 | 2.0 (90%) |"]
 
 
-def busiest_of(uses: list[tuple[int, int, float]], alone: tuple[float, float]) -> float:
-    """Of two instructions on the units V0 to V3 and L0; `uses`: (instruction, unit, cycles), those of 2 being the sum."""
-    units = ["N9UnitV0", "N9UnitV1", "N9UnitV2", "N9UnitV3", "N9UnitL.\0"]
-    names = ("InstructionIndex", "ResourceIndex", "ResourceUsage")
-    view = {"ResourcePressureInfo": [dict(zip(names, use, strict=True)) for use in uses]}
-    region = {"Instructions": ["a", "b"], "ResourcePressureView": view}
-    region["InstructionInfoView"] = {"InstructionList": [{"RThroughput": x} for x in alone]}
-    return loops.busiest({"CodeRegions": [region], "TargetInfo": {"Resources": units}})
+def busiest_of(*uses: str) -> float:
+    """Of instructions that use these of four units V, V0 and V1 among them with groups of their own, and of two units L."""
+    groups = [
+        "V:4   XUnitV0, XUnitV1, XUnitV2, XUnitV3",
+        "V0:1",
+        "V1:1",
+        "V2:1",
+        "V3:1",
+        "V01:2 XUnitV0, XUnitV1",
+        "L:2",
+    ]
+    groups += ["V02:2   XUnitV0, XUnitV2"]
+    lines = [f"[{i}]   - XUnit{group}" for i, group in enumerate(groups)]
+    lines += [
+        f" 1      2     0.50    *      U       2     {use}{' ' * 9}OP_{i}     op\tz0.s, z1.s"
+        for i, use in enumerate(uses)
+    ]
+    return loops.busiest("\n".join(lines))
 
 
-def test_units_of_a_kind_share_what_only_some_of_them_can_do() -> None:
-    uses = [(0, 0, 2.0), (1, 0, 1.0), (1, 1, 3.0), (1, 2, 3.0), (1, 3, 3.0)]
-    assert busiest_of([*uses, *((2, unit, 3.0) for unit in range(4))], (2.0, 2.5)) == 3.0
+ANY, PAIR = "XUnitV", "XUnitV,XUnitV01"
+FIRST = "XUnitV,XUnitV0,XUnitV01,XUnitV02"
+
+
+def test_units_of_a_group_share_what_only_some_of_them_can_do() -> None:
+    assert busiest_of(PAIR, *[ANY] * 7) == 2.0
+    assert busiest_of(FIRST, *[PAIR] * 5, *[ANY] * 2) == 3.0
 
 
 def test_units_that_instructions_have_to_themselves_bound_a_round() -> None:
-    uses = [(0, 0, 1.0), (0, 1, 3.0), (1, 0, 2.0)]
-    assert (
-        busiest_of([*uses, (2, 0, 3.0), (2, 1, 3.0)], (2.0, 2.0)) == 3.0
-    )  # the first takes either of two, the second one
-    assert busiest_of([(0, 0, 4.0), (2, 0, 4.0)], (1.0, 0.0)) == 1.0  # it could have taken four units
+    assert busiest_of(*[PAIR] * 3, *[ANY] * 3) == 1.5
+    assert busiest_of(*[FIRST] * 3, PAIR) == 3.0
+    assert busiest_of(PAIR, FIRST.replace(",", "[4],") + "[4]") == 4.0
+
+
+def test_units_of_groups_that_overlap_bound_a_round_together() -> None:
+    assert busiest_of(*[PAIR] * 3, *["XUnitV,XUnitV02"] * 3) == 2.0
+
+
+def test_instructions_on_units_of_two_kinds_count_for_each() -> None:
+    assert busiest_of(*["XUnitL,XUnitV[2],XUnitV01[2]"] * 2) == 2.0
+    assert busiest_of(*["XUnitL[3],XUnitV"] * 2) == 3.0
+    assert busiest_of() == 0.0
 
 
 @pytest.mark.skipif(loops.missing() != "", reason="needs llvm-mca of LLVM 22")
@@ -102,3 +124,11 @@ def test_a_chain_of_dependent_steps_is_slower_than_its_limit() -> None:
     assert slow is not None and slow.share < 0.3
     assert fast is not None and fast.share > 0.9
     assert loops.predicted(["bfmlalb v0.4s, v1.8h, v2.8h"], "neoverse-n1") is None
+
+
+@pytest.mark.skipif(loops.missing() != "", reason="needs llvm-mca of LLVM 22")
+def test_instructions_of_a_part_of_the_units_bound_a_round() -> None:
+    either = [f"mul z{i}.s, p0/m, z{i}.s, z24.s" for i in range(3)] + [f"and z{i}.d, z20.d, z21.d" for i in range(3, 6)]
+    either += [f"lsl z{i}.s, z20.s, #3" for i in range(6, 9)]  # V0, V0 or V1, V1
+    found = loops.predicted(either, "neoverse-v1")
+    assert found is not None and found.limit == 4.5 and found.share > 0.9
