@@ -1,8 +1,9 @@
 // dot32 of many float32 rows with one block of 32 k-values by vectors of SVE; arithmetic and order as in attention/dot32.inl.h.
 //
-// Chains of up to four rows are in registers together, even and odd ones; the rows' values come by lane, two pairs to a load. Lanes
-// beyond the last are left out by a predicate. Where widening takes several instructions, a block is widened once for many rows.
-// With FEAT_BF16 BFMLALB and BFMLALT take pairs of bfloat16 as they lie; rows, rounded to bfloat16, hold it in each upper half.
+// Chains of up to four rows are in registers together. Pairs are multiplied as they lie: even and odd elements take turns in a vector,
+// a row's two values are copied to every two lanes, and only the sums of a block are taken apart. Lanes beyond the last are left
+// out by a predicate. Where widening takes instructions of its own, a block is widened once for many rows.
+// With FEAT_BF16 BFMLALB and BFMLALT take pairs of bfloat16; rows, rounded to bfloat16, hold it in each upper half.
 #pragma once
 #include "attention/segment.inl.h"
 #include "sve/vectors.inl.h"
@@ -10,161 +11,191 @@
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
-// Even and odd elements of the pairs at `at`, vector `v` of them, as float32; every widening is exact.
+// Elements of T as float32, in two steps: `load` gives vector `v` of those at `at`, one in each lane; `widen` puts floats made of it,
+// exactly, into y. What y was counts as read: so the instruction stays behind all that reads it.
 template <class T>
-struct Widened;
+struct Elements;
 
 template <>
-struct Widened<float> {
-  static constexpr int64_t kUnpackRows = INT64_MAX;
-  static OCTAVO_INLINE void pairs(svbool_t active, const float* at, int v, svfloat32_t& even, svfloat32_t& odd) {
-    const svfloat32x2_t both = svld2_vnum_f32(active, at, 2 * v);
-    even = svget2_f32(both, 0);
-    odd = svget2_f32(both, 1);
+struct Elements<float> {
+  static constexpr bool kWidens = false;
+  static OCTAVO_INLINE svfloat32_t load(svbool_t active, const float* at, int v) { return svld1_vnum_f32(active, at, v); }
+  static OCTAVO_INLINE void widen(svfloat32_t& y, svfloat32_t x) { y = x; }
+};
+template <>
+struct Elements<BF16> {
+  static constexpr bool kWidens = true;
+  static OCTAVO_INLINE svuint32_t load(svbool_t active, const BF16* at, int v) {
+    return svld1uh_vnum_u32(active, reinterpret_cast<const uint16_t*>(at), v);
+  }
+  static OCTAVO_INLINE void widen(svfloat32_t& y, svuint32_t x) { asm("lsl %0.s, %1.s, #16" : "+w"(y) : "w"(x)); }
+};
+template <>
+struct Elements<F16> {
+  static constexpr bool kWidens = true;
+  static OCTAVO_INLINE svuint32_t load(svbool_t active, const F16* at, int v) {
+    return svld1uh_vnum_u32(active, reinterpret_cast<const uint16_t*>(at), v);
+  }
+  static OCTAVO_INLINE void widen(svfloat32_t& y, svuint32_t x) {
+    asm("fcvt %0.s, %2/m, %1.h" : "+w"(y) : "w"(x), "Upl"(all()));
   }
 };
 template <>
-struct Widened<BF16> {
-  static constexpr int64_t kUnpackRows = INT64_MAX;
-  static OCTAVO_INLINE void pairs(svbool_t active, const BF16* at, int v, svfloat32_t& even, svfloat32_t& odd) {
-    const svuint32_t both = svld1_vnum_u32(active, reinterpret_cast<const uint32_t*>(at), v);
-    even = svreinterpret_f32_u32(svlsl_n_u32_x(all(), both, 16));
-    odd = svreinterpret_f32_u32(svand_n_u32_x(all(), both, 0xFFFF0000u));
+struct Elements<int8_t> {
+  static constexpr bool kWidens = true;
+  static OCTAVO_INLINE svint32_t load(svbool_t active, const int8_t* at, int v) { return svld1sb_vnum_s32(active, at, v); }
+  static OCTAVO_INLINE void widen(svfloat32_t& y, svint32_t x) {
+    asm("scvtf %0.s, %2/m, %1.s" : "+w"(y) : "w"(x), "Upl"(all()));
   }
 };
-template <>
-struct Widened<F16> {
-  static constexpr int64_t kUnpackRows = 8;
-  static OCTAVO_INLINE void pairs(svbool_t active, const F16* at, int v, svfloat32_t& even, svfloat32_t& odd) {
-    const svuint32_t both = svld1_vnum_u32(active, reinterpret_cast<const uint32_t*>(at), v);
-    even = svcvt_f32_f16_x(all(), svreinterpret_f16_u32(both));
-    odd = svcvt_f32_f16_x(all(), svreinterpret_f16_u32(svlsr_n_u32_x(all(), both, 16)));
-  }
-};
-template <>
-struct Widened<int8_t> {
-  static constexpr int64_t kUnpackRows = 8;
-  static OCTAVO_INLINE void pairs(svbool_t active, const int8_t* at, int v, svfloat32_t& even, svfloat32_t& odd) {
-    const svint32_t both = svld1sh_vnum_s32(active, reinterpret_cast<const int16_t*>(at), v);
-    even = svcvt_f32_s32_x(all(), svextb_s32_x(all(), both));
-    odd = svcvt_f32_s32_x(all(), svasr_n_s32_x(all(), both, 8));
+
+// Even and odd lanes' predicates for two vectors that hold pairs of `active` lanes.
+OCTAVO_INLINE svbool_t for_pairs(svbool_t active, int v) {
+  return v % 2 ? svzip2_b32(active, active) : svzip1_b32(active, active);
+}
+
+// A source of weights has kVectors<N> vectors for a pair's N vectors of lanes: load(i, active, v) is one of pair i, not yet widened,
+// add<R, N, v> its products with R rows' values. Sums of even elements are sum[r * 2 N] to sum[r * 2 N + N - 1] and those of odd ones follow; where
+// elements take turns, so do the sums.
+struct InTurns {
+  static constexpr bool kTakesTurns = true;
+  template <int N>
+  static constexpr int kVectors = 2 * N;
+  template <int R, int N, int v>
+  static OCTAVO_INLINE void add(const Registers<svfloat32_t>& sum, svfloat32_t w, const Registers<svfloat32_t>& in) {
+    steps<0, R>([&] OCTAVO_STEP(r) {
+      svfloat32_t& y = sum.template at<r * 2 * N + v>();
+      y = svmla_f32_x(all(), y, w, in.template at<r>());
+    });
   }
 };
 
 // Pair rows as they lie, from a lane on.
 template <class T>
-struct InPlace {
-#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-  static constexpr bool kIsPairs = std::is_same_v<T, BF16>;
-#else
-  static constexpr bool kIsPairs = false;
-#endif
+struct InPlace : InTurns, Elements<T> {
+  static constexpr int64_t kUnpackRows = std::is_same_v<T, float> ? INT64_MAX : 8;
   const T* at;
   int64_t stride;
-  OCTAVO_INLINE void pairs(int64_t i, svbool_t active, int v, svfloat32_t& even, svfloat32_t& odd) const {
-    Widened<T>::pairs(active, at + i * stride, v, even, odd);
+  OCTAVO_INLINE InPlace(const T* first, int64_t between) : at(first), stride(between) {}
+  OCTAVO_INLINE auto load(int64_t i, svbool_t active, int v) const {
+    return Elements<T>::load(for_pairs(active, v), at + i * stride, v);
   }
 };
 
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-template <int R, int N, int v, int j>
-OCTAVO_INLINE void add_pairs(const Registers<svfloat32_t>& even, const Registers<svfloat32_t>& odd, const Registers<svfloat32_t>& in,
-                             svbool_t active, const BF16* at) {
-  const svbfloat16_t w = svreinterpret_bf16_u32(svld1_vnum_u32(active, reinterpret_cast<const uint32_t*>(at), v));
-  steps<0, R>([&] OCTAVO_STEP(r) {
-    const svbfloat16_t x = svreinterpret_bf16_f32(in.template at<r>());
-    fma_lane_low<r, 4 * j + 1>(even.template at<r * N + v>(), w, x);
-    fma_lane_high<r, 4 * j + 3>(odd.template at<r * N + v>(), w, x);
-  });
-}
-#else
-template <int R, int N, int v, int j, class T>
-void add_pairs(const Registers<svfloat32_t>&, const Registers<svfloat32_t>&, const Registers<svfloat32_t>&, svbool_t, const T*);
+template <>
+struct InPlace<BF16> : Elements<float> {
+  static constexpr bool kTakesTurns = false;
+  static constexpr int64_t kUnpackRows = INT64_MAX;
+  template <int N>
+  static constexpr int kVectors = N;
+  const BF16* at;
+  int64_t stride;
+  OCTAVO_INLINE InPlace(const BF16* first, int64_t between) : at(first), stride(between) {}
+  OCTAVO_INLINE svfloat32_t load(int64_t i, svbool_t active, int v) const {
+    return svld1_vnum_f32(active, reinterpret_cast<const float*>(at + i * stride), v);
+  }
+  template <int R, int N, int v>
+  static OCTAVO_INLINE void add(const Registers<svfloat32_t>& sum, svfloat32_t w, const Registers<svfloat32_t>& in) {
+    const svbfloat16_t pairs = svreinterpret_bf16_f32(w);
+    steps<0, R>([&] OCTAVO_STEP(r) {
+      const svbfloat16_t x = svreinterpret_bf16_f32(in.template at<r>());
+      fma_lane_low<r, 1>(sum.template at<r * 2 * N + v>(), pairs, x);
+      fma_lane_high<r, 3>(sum.template at<r * 2 * N + N + v>(), pairs, x);
+    });
+  }
+};
 #endif
 
-// Pair rows widened before: N vectors of even elements, then of odd ones.
-template <int N>
-struct Unpacked {
-  static constexpr bool kIsPairs = false;
-  const float* at;
-  OCTAVO_INLINE void pairs(int64_t i, svbool_t active, int v, svfloat32_t& even, svfloat32_t& odd) const {
-    const float* row = at + 2 * N * i * static_cast<int64_t>(svcntw());
-    even = svld1_vnum_f32(active, row, v);
-    odd = svld1_vnum_f32(active, row, N + v);
-  }
-};
-
 // Even and odd elements in rows of their own, from a lane on.
-struct InPlanes {
-  static constexpr bool kIsPairs = false;
+template <int N_>
+struct InPlanes : Elements<float> {
+  static constexpr bool kTakesTurns = false;
+  template <int N>
+  static constexpr int kVectors = 2 * N;
   Planes view;
-  OCTAVO_INLINE void pairs(int64_t i, svbool_t active, int v, svfloat32_t& even, svfloat32_t& odd) const {
-    even = svld1_vnum_f32(active, view.even + i * view.stride, v);
-    odd = svld1_vnum_f32(active, view.odd + i * view.stride, v);
+  explicit OCTAVO_INLINE InPlanes(const Planes& planes) : view(planes) {}
+  OCTAVO_INLINE svfloat32_t load(int64_t i, svbool_t active, int v) const {
+    return svld1_vnum_f32(active, (v < N_ ? view.even : view.odd) + i * view.stride, v % N_);
+  }
+  template <int R, int N, int v>
+  static OCTAVO_INLINE void add(const Registers<svfloat32_t>& sum, svfloat32_t w, const Registers<svfloat32_t>& in) {
+    steps<0, R>([&] OCTAVO_STEP(r) { fma_lane<r, v / N>(sum.template at<r * 2 * N + v>(), w, in.template at<r>()); });
   }
 };
 
-// R rows from `row` on x N vectors from `lane` on.
+struct TwoValues {
+  float first, second;
+};
+
+// Two values, in every two lanes. Written out: compilers take a detour by the integer registers.
+OCTAVO_INLINE svfloat32_t two_values(const float* x) {
+  svfloat32_t both;
+  asm("ld1rd {%0.d}, %1/z, %2" : "=w"(both) : "Upl"(all()), "Q"(*reinterpret_cast<const TwoValues*>(x)));
+  return both;
+}
+
+// R rows from `row` on x N vectors from `lane` on. The next pair's weights are loaded, and widened, beside the products of this one.
 template <int R, int N, bool is_full, class Source>
 inline void dot_tile(const RowBlock& b, const Source& source, int64_t row, int64_t lane, svbool_t active) {
+  constexpr int kVectors = Source::template kVectors<N>;
   const int64_t pairs = is_full ? kBlockPairs : b.pairs, lda = b.lda;
   const float* x = b.a + row * lda;
-  OCTAVO_REGISTERS(svfloat32_t, even);
-  OCTAVO_REGISTERS(svfloat32_t, odd);
-  steps<0, R * N>([&] OCTAVO_STEP(i) { even.template at<i>() = odd.template at<i>() = svdup_f32(0.0f); });
-  const auto add = [&](int64_t i, svbool_t loaded, auto count) __attribute__((always_inline)) {
+  OCTAVO_REGISTERS(svfloat32_t, sum);
+  OCTAVO_REGISTERS(svfloat32_t, w);
+  steps<0, R * 2 * N>([&] OCTAVO_STEP(i) { sum.template at<i>() = svdup_f32(0.0f); });
+  steps<0, kVectors>([&] OCTAVO_STEP(v) {
+    w.template at<v>() = svundef_f32();
+    Source::widen(w.template at<v>(), source.load(0, active, v));
+  });
+  const auto add = [&](auto then) __attribute__((always_inline)) {
     OCTAVO_REGISTERS(svfloat32_t, in);
-    steps<0, R>([&] OCTAVO_STEP(r) { in.template at<r>() = svld1rq_f32(loaded, x + r * lda); });
-    steps<0, count>([&] OCTAVO_STEP(j) {
-      steps<0, N>([&] OCTAVO_STEP(v) {
-        if constexpr (Source::kIsPairs) return add_pairs<R, N, v, j>(even, odd, in, active, source.at + (i + j) * source.stride);
-        svfloat32_t y, z;
-        source.pairs(i + j, active, v, y, z);
-        steps<0, R>([&] OCTAVO_STEP(r) {
-          fma_lane<r, 2 * j>(even.template at<r * N + v>(), y, in.template at<r>());
-          fma_lane<r, 2 * j + 1>(odd.template at<r * N + v>(), z, in.template at<r>());
-        });
-      });
+    steps<0, R>([&] OCTAVO_STEP(r) { in.template at<r>() = two_values(x + r * lda); });
+    steps<0, kVectors>([&] OCTAVO_STEP(v) {
+      Source::template add<R, N, v>(sum, w.template at<v>(), in);
+      then(v);
     });
   };
-  int64_t i = 0;
 #pragma GCC unroll 1
-  for (; i + 2 <= pairs; i += 2, x += 4) add(i, all(), std::integral_constant<int, 2>{});
-  if constexpr (!is_full) {
-    if (i < pairs) add(i, svptrue_pat_b32(SV_VL2), std::integral_constant<int, 1>{});
-  }
+  for (int64_t i = 1; i < pairs; ++i, x += 2)
+    add([&] OCTAVO_STEP(v) {
+      svfloat32_t& y = w.template at<v>();
+      Source::widen(y, source.load(i, active, v));
+      // To a compiler the next products wait for it: at the end of the loop, where it would go, it would hold all products up.
+      if constexpr (Source::kWidens && v + 1 < kVectors) asm("" : "+w"(w.template at<v + 1>()) : "w"(y));
+    });
+  add([](auto) __attribute__((always_inline)) {});
   steps<0, R>([&] OCTAVO_STEP(r) {
     float* out = b.out + (row + r) * b.ldo + lane;
     steps<0, N>([&] OCTAVO_STEP(v) {
-      svfloat32_t y = even.template at<r * N + v>(), z = odd.template at<r * N + v>();
+      constexpr int first = r * 2 * N, turns = Source::kTakesTurns;
+      const svfloat32_t low = sum.template at<first + (turns ? 2 * v : v)>(), high = sum.template at<first + (turns ? 2 * v + 1 : N + v)>();
+      svfloat32_t even = turns ? svuzp1_f32(low, high) : low, odd = turns ? svuzp2_f32(low, high) : high;
       if constexpr (!is_full) {
-        y = svadd_n_f32_x(all(), y, 0.0f);
-        z = svadd_n_f32_x(all(), z, 0.0f);
+        even = svadd_n_f32_x(all(), even, 0.0f);
+        odd = svadd_n_f32_x(all(), odd, 0.0f);
       }
       const svfloat32_t before = b.is_first ? svdup_f32(0.0f) : svld1_vnum_f32(active, out, v);
-      svst1_vnum_f32(active, out, v, svadd_f32_x(all(), before, svadd_f32_x(all(), y, z)));
+      svst1_vnum_f32(active, out, v, svadd_f32_x(all(), before, svadd_f32_x(all(), even, odd)));
     });
   });
 }
 
-// Rows in tiles of up to four, none much smaller than it must be.
+// Rows in tiles of up to four (of more than two vectors, two), none much smaller than it must be.
 template <int N, bool is_full, class Source>
 inline void dot_rows(const RowBlock& b, const Source& source, int64_t begin, int64_t end, int64_t lane, svbool_t active) {
   for (int64_t r = begin; r < end;) {
     const int64_t left = end - r;
-    if (left == 4 || left > 6) {
-      dot_tile<4, N, is_full>(b, source, r, lane, active);
-      r += 4;
-    } else if (left > 2) {
-      dot_tile<3, N, is_full>(b, source, r, lane, active);
-      r += 3;
-    } else if (left == 2) {
-      dot_tile<2, N, is_full>(b, source, r, lane, active);
-      r += 2;
-    } else {
-      dot_tile<1, N, is_full>(b, source, r, lane, active);
-      r += 1;
+    if constexpr (N <= 2) {
+      if (left > 2) {
+        const bool is_four = left == 4 || left > 6;
+        is_four ? dot_tile<4, N, is_full>(b, source, r, lane, active) : dot_tile<3, N, is_full>(b, source, r, lane, active);
+        r += 3 + is_four;
+        continue;
+      }
     }
+    left > 1 ? dot_tile<2, N, is_full>(b, source, r, lane, active) : dot_tile<1, N, is_full>(b, source, r, lane, active);
+    r += left > 1 ? 2 : 1;
   }
 }
 
@@ -183,17 +214,16 @@ inline void dot_lanes(const RowBlock& b, const Packed<T>& view, int64_t begin, i
   if (view.ahead)
     for (int64_t i = 0; i < b.pairs; ++i) look_ahead(view, i, lane, lanes);
   const InPlace<T> source{view.at + 2 * lane, view.stride};
-  if constexpr (Widened<T>::kUnpackRows < INT64_MAX) {
-    if (end - begin >= Widened<T>::kUnpackRows) {
-      alignas(64) float planes[kBlockPairs * 2 * N * 16];
+  if constexpr (InPlace<T>::kUnpackRows < INT64_MAX) {
+    if (end - begin >= InPlace<T>::kUnpackRows) {
+      alignas(64) float wide[kBlockPairs * 2 * N * 16];
       for (int64_t i = 0; i < b.pairs; ++i)
-        steps<0, N>([&] OCTAVO_STEP(v) {
-          svfloat32_t y, z;
-          source.pairs(i, active, v, y, z);
-          svst1_vnum_f32(all(), planes + 2 * i * lanes, v, y);
-          svst1_vnum_f32(all(), planes + 2 * i * lanes, N + v, z);
+        steps<0, 2 * N>([&] OCTAVO_STEP(v) {
+          svfloat32_t y = svundef_f32();
+          source.widen(y, source.load(i, active, v));
+          svst1_vnum_f32(all(), wide + 2 * i * lanes, v, y);
         });
-      return dot_source<N>(b, Unpacked<N>{planes}, begin, end, lane, active);
+      return dot_source<N>(b, InPlace<float>{wide, 2 * lanes}, begin, end, lane, active);
     }
   }
   dot_source<N>(b, source, begin, end, lane, active);
@@ -201,7 +231,7 @@ inline void dot_lanes(const RowBlock& b, const Packed<T>& view, int64_t begin, i
 
 template <int N>
 inline void dot_lanes(const RowBlock& b, const Planes& view, int64_t begin, int64_t end, int64_t lane, svbool_t active) {
-  dot_source<N>(b, InPlanes{{view.even + lane, view.odd + lane, view.stride}}, begin, end, lane, active);
+  dot_source<N>(b, InPlanes<N>(Planes{view.even + lane, view.odd + lane, view.stride}), begin, end, lane, active);
 }
 
 // Rows [begin, end) x lanes [0, lanes). One row or two take more vectors, so that the latency of a product does not show.
