@@ -1,11 +1,4 @@
-// paged_attention_{f32,bf16,f16,int8} at sve; body in sve_paged.inl.h.
-#include "attention/sve_paged.inl.h"
-
-namespace octavo::sve {
-
-void paged_attention_f32(const void* a, const Step& s, const Lane& l) { paged_attention<float, false, false>(a, s, l); }
-void paged_attention_bf16(const void* a, const Step& s, const Lane& l) { paged_attention<BF16, true, false>(a, s, l); }
-void paged_attention_f16(const void* a, const Step& s, const Lane& l) { paged_attention<F16, false, false>(a, s, l); }
-void paged_attention_int8(const void* a, const Step& s, const Lane& l) { paged_attention<int8_t, true, true>(a, s, l); }
-
-}  // namespace octavo::sve
+// paged_attention at sve: products by vectors of SVE.
+#include "attention/sve_dots.inl.h"
+// Their dot32_block comes before its use.
+#include "attention/paged_attention.inl.h"

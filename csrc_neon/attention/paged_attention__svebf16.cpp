@@ -1,5 +1,7 @@
-// paged_attention_{bf16,int8} at svebf16; body in sve_paged.inl.h.
-#include "attention/sve_paged.inl.h"
+// paged_attention_{bf16,int8} at svebf16: products by vectors of SVE, pairs of bfloat16 by BFMLALB and BFMLALT.
+#include "attention/sve_dots.inl.h"
+// Their dot32_block comes before its use.
+#include "attention/paged_segments.inl.h"
 
 namespace octavo::svebf16 {
 

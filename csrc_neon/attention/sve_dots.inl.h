@@ -5,7 +5,7 @@
 // out by a predicate. Where widening takes instructions of its own, a block is widened once for many rows.
 // With FEAT_BF16 BFMLALB and BFMLALT take pairs of bfloat16; rows, rounded to bfloat16, hold it in each upper half.
 #pragma once
-#include "attention/segment.inl.h"
+#include "attention/dot32.inl.h"
 #include "sve/vectors.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
@@ -245,30 +245,14 @@ inline void dot_block(const RowBlock& b, const View& view, int64_t begin, int64_
   for (; lane < lanes; lane += width) dot_lanes<1>(b, view, begin, end, lane, svwhilelt_b32_s64(lane, lanes));
 }
 
-// As attend_segment, with these products.
-template <class KV, class Ahead>
-void attend_segment_by_vectors(Tile& tile, KV& kv, const ScoreRule& rule, int64_t segment, Ahead& ahead) {
-  const int64_t dim = tile.head_dim, base = segment * kSegment;
-  for_blocks(tile, segment, [&](int64_t block, int64_t begin, int64_t end) {
-    const auto keys = kv.keys(block, ahead.in_step());
-    for (int64_t d = 0; d < dim; d += 2 * kBlockPairs) {
-      const RowBlock rows{tile.q + d, dim, tile.scores + block * kBlock - base, kScoreStride,
-                          smaller(kBlockPairs, (dim - d) / 2), d == 0};
-      dot_block(rows, KV::from_pair(keys, d / 2), begin, end, kBlock);
-    }
-  });
-  for (int64_t r = 0; r < tile.num_rows; ++r) {
-    Row& row = tile.rows[r];
-    const BlockRange range = visible_blocks(row, segment);
-    if (range.first > range.last) continue;
-    const Asking asking(ahead.extra(), kv.tile_bytes(), (range.last - range.first + 2) / 2);
-    to_weights<vec::Native>(rule, kv, row, range, tile.scores + r * kScoreStride, asking);
-  }
-  std::memset(tile.part, 0, static_cast<size_t>(tile.num_rows * dim) * sizeof(float));
-  for_blocks(tile, segment, [&](int64_t block, int64_t begin, int64_t end) {
-    const RowBlock rows{tile.scores + block * kBlock - base, kScoreStride, tile.part, dim, kBlockPairs, false};
-    dot_block(rows, kv.values(block, ahead.in_step()), begin, end, dim);
-  });
+// These are chosen over dot32_block of any view.
+template <class, class T>
+inline void dot32_block(const RowBlock& b, const Packed<T>& view, int64_t begin, int64_t end, int64_t lanes) {
+  dot_block(b, view, begin, end, lanes);
+}
+template <class>
+inline void dot32_block(const RowBlock& b, const Planes& view, int64_t begin, int64_t end, int64_t lanes) {
+  dot_block(b, view, begin, end, lanes);
 }
 
 }  // namespace

@@ -56,18 +56,29 @@ OCTAVO_INLINE void k_products(const Registers<svint32_t>& isum, const uint8_t* r
     });
 }
 
-// `sums`: of the inputs of each sub-scale, [R][16].
+// `sums`: of the inputs of each sub-scale, [R][16]. Up to four sums per output take turns, so that the latency of a product does not
+// show.
 template <class L, int R, int N>
 OCTAVO_INLINE void k_mins(const Registers<svint32_t>& msum, const uint8_t* record, int part0, const int32_t* sums) {
+  constexpr int kSums = R * N, kTurns = kSums <= 2 ? 4 : kSums <= 4 ? 2 : 1;
+  OCTAVO_REGISTERS(svint32_t, y);
+  steps<0, kSums * kTurns>([&] OCTAVO_STEP(i) { y.template at<i>() = svdup_s32(0); });
 #pragma GCC unroll 1
-  for (int group = 0; group < 256 / L::kGroup; ++group)
-    steps<0, N>([&] OCTAVO_STEP(i) {
-      const svint32_t min = sub_min<L>(record, group, part0 + i);
-      steps<0, R>([&] OCTAVO_STEP(r) {
-        svint32_t& y = msum.template at<r * N + i>();
-        y = svmla_s32_x(all(), y, min, svdup_s32(sums[16 * r + group]));
+  for (int group = 0; group < 256 / L::kGroup; group += kTurns)
+    steps<0, kTurns>([&] OCTAVO_STEP(t) {
+      steps<0, N>([&] OCTAVO_STEP(i) {
+        const svint32_t min = sub_min<L>(record, group + t, part0 + i);
+        steps<0, R>([&] OCTAVO_STEP(r) {
+          svint32_t& sum = y.template at<t * kSums + r * N + i>();
+          sum = svmla_s32_x(all(), sum, min, svdup_s32(sums[16 * r + group + t]));
+        });
       });
     });
+  steps<0, kSums>([&] OCTAVO_STEP(i) {
+    svint32_t sum = y.template at<i>();
+    steps<1, kTurns>([&] OCTAVO_STEP(t) { sum = svadd_s32_x(all(), sum, y.template at<t * kSums + i>()); });
+    msum.template at<i>() = sum;
+  });
 }
 
 template <class L, int P, int R, int N>
@@ -88,7 +99,6 @@ OCTAVO_INLINE void k_block(const LinearArgs& a, const uint8_t* record, int part0
   };
   add(isum, record + L::kHalvesAt, [](svfloat32_t s) __attribute__((always_inline)) { return s; });
   if constexpr (L::kMin) {
-    steps<0, R * N>([&] OCTAVO_STEP(i) { isum.template at<i>() = svdup_s32(0); });
     k_mins<L, R, N>(isum, record, part0, sums);
     add(isum, record + L::kHalvesAt + 32, [](svfloat32_t s) __attribute__((always_inline)) { return svneg_f32_x(all(), s); });
   }

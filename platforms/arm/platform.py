@@ -17,11 +17,13 @@ class ArmPlatform(CpuPlatform):
 
     def refuse_levels(self) -> None:
         """SVE's, where vectors have a length that its kernels were never verified at. Those of SVE with bf16 also where NEON's
-        are expected to be faster (docs/arm.md), unless they were asked for."""
+        are as long, and expected to be faster (docs/arm.md), unless they were asked for."""
         native = self.native
         bits, sve = 8 * int(native.module.sve_bytes()), native.levels["sve"]
-        if bits in (128, 256) and native.available & native.levels["bf16"] and native.isa is None:
-            native.bad_levels["svebf16"] = "bf16's kernels take fewer cycles by the models of Neoverse V1 and V2"
+        if bits == 128 and native.available & native.levels["bf16"] and native.isa is None:
+            native.bad_levels["svebf16"] = (
+                "with vectors of 128 bits bf16's kernels take fewer cycles by the model of Neoverse V2"
+            )
         if bits == 0 or native.available & sve:
             return
         reason = f"its kernels are verified for SVE vectors of 128, 256 and 512 bits, and here they have {bits}"
