@@ -85,7 +85,7 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     num_threads = config.num_threads or environment.threads or limits.num_compute_threads
     numerics = config.numerics or environment.numerics
     chosen = choose_platform(
-        config.platform or environment.platform, num_threads, config.isa or environment.isa, numerics
+        config.device or config.platform or environment.platform, num_threads, config.isa or environment.isa, numerics
     )
     for name, reason in chosen.refused:
         log.warning("platform %s is not used: %s", name, reason)

@@ -14,7 +14,7 @@ from octavo.engine.errors import ConfigError
 
 #: name -> what it does (printed by `octavo doctor` and the docs)
 ENVIRONMENT = {
-    "OCTAVO_PLATFORM": "force one platform: x86, arm, portable, reference",
+    "OCTAVO_PLATFORM": "what runs without --device: auto, cpu, cuda, rocm, cuda:1, x86, arm, portable, reference",
     "OCTAVO_ISA": "comma list of CPU feature levels to intersect with what the chip has, e.g. avx2 or avx2,avx512",
     "OCTAVO_NUMERICS": "exact (default): the same bits on every CPU level; fast: quicker kernels whose last bits differ",
     "OCTAVO_QUANTIZATION": "format that the layers of a model of floats are rounded to while it is loaded, e.g. q8_0; or none",
@@ -126,7 +126,8 @@ class EngineConfig:
 
     model: str
     tokenizer: str | None = None  # folder or file to take the tokenizer from; part of the KV cache's identity here
-    platform: str | None = None  # None: the chooser decides
+    device: str | None = None  # auto, cpu, cuda, rocm, cuda:1, or a platform's name; None: `platform`
+    platform: str | None = None  # a platform's name; None: the environment's, or auto
     isa: tuple[str, ...] | None = None
     numerics: str | None = None  # exact or fast; None: the environment's
     num_threads: int | None = None
@@ -160,6 +161,8 @@ class EngineConfig:
                 raise ConfigError(f"{name}={value!r}: it must be a whole number")
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value}: it must be at least {least}")
+        if self.device is not None and self.platform is not None:
+            raise ConfigError(f"device={self.device} and platform={self.platform} were both given; give device alone")
         if self.num_threads is not None and self.num_threads > MAX_THREADS:
             raise ConfigError(f"num_threads={self.num_threads}: it must be at most {MAX_THREADS}")
         if self.itl_ms is not None and (isinstance(self.itl_ms, bool) or not isinstance(self.itl_ms, (int, float))):

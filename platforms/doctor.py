@@ -21,6 +21,7 @@ from octavo.engine.errors import OctavoError
 from octavo.engine.memory import MemoryPlan
 from octavo.platforms.chip import read_cpuinfo
 from octavo.platforms.cpu.packed_cache import damaged
+from octavo.platforms.gpu.report import report as gpus
 from octavo.platforms.limits import Limits, read_limits
 from octavo.platforms.ops import NUMERICS_VERSION
 from octavo.platforms.registry import choose_platform
@@ -48,9 +49,15 @@ FLAGS = (
 )
 
 
-def report(*, memory: MemoryPlan | None = None, is_testing_all: bool = False, root: Path = Path("/")) -> dict[str, Any]:
-    """Everything, JSON-able. `memory` is the plan of a model, if one was given; `is_testing_all` runs the self-test of
-    every level that can run here, not only of the chosen kernels, and reads all packed weights."""
+def report(
+    *,
+    memory: MemoryPlan | None = None,
+    device: str | None = None,
+    is_testing_all: bool = False,
+    root: Path = Path("/"),
+) -> dict[str, Any]:
+    """Everything, JSON-able. `memory` is the plan of a model, if one was given; `device` what --device said; `is_testing_all` runs
+    the self-test of every level that can run here, not only of the chosen kernels, and reads all packed weights."""
     start = time.process_time()
     limits = read_limits(root)
     found: dict[str, Any] = {"octavo": {"version": _version("octavo"), "numerics_version": NUMERICS_VERSION}}
@@ -62,7 +69,8 @@ def report(*, memory: MemoryPlan | None = None, is_testing_all: bool = False, ro
         found["environment"] = shown_variables() | {"problem": str(error)}
     else:
         found["environment"] = shown_variables()
-    found |= _platform(environment, limits, is_testing_all=is_testing_all)
+    found |= _platform(environment, limits, device, is_testing_all=is_testing_all)
+    found["gpus"] = gpus()
     found["limits"] = _limits(limits)
     found["memory"] = None if memory is None else {**asdict(memory), "kv_bytes": memory.kv_bytes, "plan": memory.line()}
     found["cache"] = _cache(environment.cache, is_read=is_testing_all)
@@ -89,10 +97,10 @@ def _chip(limits: Limits, root: Path) -> dict[str, Any]:
     }
 
 
-def _platform(environment: Environment, limits: Limits, *, is_testing_all: bool) -> dict[str, Any]:
+def _platform(environment: Environment, limits: Limits, device: str | None, *, is_testing_all: bool) -> dict[str, Any]:
     num_threads = environment.threads or limits.num_compute_threads
     try:
-        chosen = choose_platform(environment.platform, num_threads, environment.isa, environment.numerics)
+        chosen = choose_platform(device or environment.platform, num_threads, environment.isa, environment.numerics)
     except OctavoError as error:
         return {"platform": {"problem": str(error)}}
     platform = chosen.platform

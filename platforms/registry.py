@@ -1,6 +1,7 @@
 """The ordered list of platforms: first that works wins, or the one asked for, with every refusal's reason.
 
-A platform's module is imported only when its turn comes, so that a missing library is a reason, never a crash.
+A platform's module is imported only when its turn comes, so that a missing library is a reason, never a crash. GPUs come first; on
+a machine without a sign of one nothing is imported for them.
 """
 
 from __future__ import annotations
@@ -9,20 +10,28 @@ import platform as machine_info
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from octavo.engine.errors import ConfigError, PlatformError
+from octavo.platforms.gpu.signs import has_signs
 from octavo.platforms.platform import Platform
+
+if TYPE_CHECKING:
+    from octavo.platforms.gpu.choice import Choice
 
 
 @dataclass(frozen=True)
 class Entry:
     """A platform by name: `probe` says why it cannot run here ('' = it can), `make` builds it. `machines`: the only kinds of
-    machine that it is for, by the system's names; on others nobody need be told that it is passed over (empty: on all)."""
+    machine that it is for, by the system's names; on others nobody need be told that it is passed over (empty: on all), nor where
+    `is_here` shows no sign of its device. `asked`: of GPUs, the entry for one that was asked for, by its number or as such."""
 
     name: str
     probe: Callable[[], str]
     make: Callable[[int, tuple[str, ...] | None, str], Platform]
     machines: tuple[str, ...] = ()
+    is_here: Callable[[], bool] = lambda: True
+    asked: Callable[[int | None], Entry] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,24 @@ def _make_x86(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> P
     return X86Platform(num_threads, isa, numerics=numerics)
 
 
+def _gpu(kind: str, index: int | None = None, *, is_asked: bool = False) -> Entry:
+    """The GPUs of a kind (cuda, rocm): the best of them, or the one of this number."""
+
+    def choice() -> Choice:
+        from octavo.platforms.gpu.choice import choose
+        from octavo.platforms.gpu.found import find
+
+        return choose(find(kind, is_thorough=is_asked), index)
+
+    def make(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> Platform:
+        from octavo.platforms.gpu.opening import open_platform
+
+        return open_platform(choice(), isa, numerics)
+
+    asked = None if is_asked else lambda number: _gpu(kind, number, is_asked=True)
+    return Entry(kind, lambda: choice().refusal, make, is_here=lambda: has_signs(kind), asked=asked)
+
+
 def _probe_portable() -> str:
     if find_spec("numba") is None:
         return "numba is not installed: pip install numba"
@@ -85,7 +112,10 @@ def _make_reference(num_threads: int, isa: tuple[str, ...] | None, numerics: str
 
 
 X86_MACHINES, ARM_MACHINES = ("x86_64", "AMD64"), ("aarch64", "arm64")
+AUTO, CPU = "auto", "cpu"  # words for the first that runs, of all and of those on the processor
 PLATFORMS: tuple[Entry, ...] = (
+    _gpu("cuda"),
+    _gpu("rocm"),
     Entry("x86", _probe_native(*X86_MACHINES), _make_x86, X86_MACHINES),
     Entry("arm", _probe_native(*ARM_MACHINES), _make_arm, ARM_MACHINES),
     Entry("portable", _probe_portable, _make_portable),
@@ -93,26 +123,52 @@ PLATFORMS: tuple[Entry, ...] = (
 )
 
 
-def choose_platform(
-    name: str | None, num_threads: int, isa: tuple[str, ...] | None = None, numerics: str = "exact"
-) -> Chosen:
-    """The platform called `name`, or the first of the list that runs here. Unknown names and refusals are errors.
-    `numerics`: "exact" keeps every level to the same bits, "fast" also lets levels run that do not."""
-    known = [entry.name for entry in PLATFORMS]
-    if name is not None and name not in known:
+def _entries(word: str) -> list[Entry]:
+    """What a word stands for: auto, cpu, a platform's name, or a GPU by its number (cuda:1). ConfigError for others."""
+    if word in (AUTO, CPU):
+        machine = machine_info.machine()
+        usable = [entry for entry in PLATFORMS if not entry.machines or machine in entry.machines]
+        return [entry for entry in usable if entry.is_here() and (word == AUTO or entry.asked is None)]
+    name, colon, number = word.partition(":")
+    entry = next((entry for entry in PLATFORMS if entry.name == name), None)
+    known = [AUTO, CPU, *(entry.name for entry in PLATFORMS)]
+    if entry is None:
         from difflib import get_close_matches  # only for this message
 
         close = get_close_matches(name, known, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise ConfigError(f"unknown platform {name!r}; known are {', '.join(known)}{hint}")
+        raise ConfigError(f"unknown device or platform {word!r}; known are {', '.join(known)}{hint}")
+    if colon and not (entry.asked is not None and number.isascii() and number.isdigit()):
+        numbered = ", ".join(f"{entry.name}:0" for entry in PLATFORMS if entry.asked is not None)
+        raise ConfigError(f"unknown device {word!r}; only GPUs have numbers: {numbered}")
+    return [entry if entry.asked is None else entry.asked(int(number) if colon else None)]
+
+
+def choose_platform(
+    name: str | None, num_threads: int, isa: tuple[str, ...] | None = None, numerics: str = "exact"
+) -> Chosen:
+    """The platform that `name` stands for, or the first of the list that runs here (None, auto; cpu: without GPUs). Unknown names
+    are errors, and so are refusals of what was asked for by name: nothing else takes its place. `numerics`: "exact" keeps every
+    level to the same bits, "fast" also lets levels run that do not."""
+    word = (name or AUTO).lower()
+    is_named = word not in (AUTO, CPU)
     refused: list[tuple[str, str]] = []
-    for entry in PLATFORMS:
-        if name is not None and entry.name != name:
-            continue
-        if name is None and entry.machines and machine_info.machine() not in entry.machines:
-            continue
+    for entry in _entries(word):
         reason = entry.probe()
         if not reason:
-            return Chosen(entry.make(num_threads, isa, numerics), tuple(refused))
+            try:
+                return Chosen(entry.make(num_threads, isa, numerics), tuple(refused))
+            except PlatformError as error:
+                if is_named or entry.asked is None:
+                    raise
+                reason = str(error)  # a GPU that fails when it is opened leaves the processor to run
         refused.append((entry.name, reason))
-    raise PlatformError("no platform runs here: " + "; ".join(f"{n}: {why}" for n, why in refused))
+    reasons = "; ".join(f"{n}: {why}" for n, why in refused)
+    if not is_named:
+        raise PlatformError(f"no platform runs here: {reasons}")
+    others = [e.name for e in PLATFORMS if e.asked is not None and e.name not in word and e.is_here()]
+    hint = f" (there is a sign of {' and '.join(others)})" if others else ""
+    raise PlatformError(
+        f"{word} was asked for and cannot be used: {reasons}; `octavo doctor` shows what was found, and --device auto takes "
+        f"what runs{hint}"
+    )

@@ -211,3 +211,8 @@ class CudaDevice(DriverDevice):
             self._calls.call("cuStreamDestroy", self._stream)
         finally:
             self._context = None
+
+
+def open_device(facts: DeviceFacts) -> CudaDevice:
+    """A device that `list_devices` found."""
+    return CudaDevice(facts)

@@ -100,4 +100,4 @@ class Calls:
 
     def _failed(self, name: str, error: Exception) -> DriverError:
         """The error of a call that the binding could not make, or whose code it does not know."""
-        return DriverError(f"{self.where}: {name} failed: {error}", name)
+        return DriverError(f"{self.where}: {name} failed: {str(error).rstrip('. ')}", name)

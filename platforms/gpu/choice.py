@@ -1,4 +1,4 @@
-"""Which GPU of a kind is used, or the one line that says why none can be: a function of what was found, without a look at the machine.
+"""Which GPU of a kind is used, or the one line that says why none can be: a pure function of what was found.
 
 A refusal says what was found and what to do. What is passed over on the way to a device is told too.
 """
@@ -111,8 +111,9 @@ def choose(found: Found, index: int | None = None) -> Choice:
 def machine_problem(found: Found) -> str:
     """Why no device of the kind can be used, whatever its chip; '' where some can."""
     vendor = VENDORS[found.kind]
-    if not found.is_here and not found.binding:
-        return f"no {vendor.vendor} GPU was found on this machine"
+    if not found.is_here and (not found.binding or found.driver_problem):
+        words = f" ({found.driver_problem})" if found.driver_problem else ""
+        return f"no {vendor.vendor} GPU was found on this machine{words}"
     if not found.has_driver and found.on_bus:
         seen = f"there is {' and '.join(found.on_bus)} on the PCI bus"
         if found.is_container:
@@ -130,7 +131,7 @@ def machine_problem(found: Found) -> str:
     if found.driver_problem:
         if found.is_container and not found.num_present:
             return f"{found.driver_problem}; was this container given a device? If not, {vendor.container}"
-        return found.driver_problem + ("" if found.has_driver else f"; install {vendor.driver}")
+        return found.driver_problem
     return _release_problem(found, vendor) or ("" if found.devices else _no_device(found, vendor))
 
 

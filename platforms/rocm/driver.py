@@ -219,3 +219,8 @@ class HipDevice(DriverDevice):
 
     def _leave(self) -> None:
         self._calls.call("hipStreamDestroy", self._stream)
+
+
+def open_device(facts: DeviceFacts) -> HipDevice:
+    """A device that `list_devices` found."""
+    return HipDevice(facts)

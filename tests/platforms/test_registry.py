@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from octavo.engine.errors import PlatformError
+from octavo.engine.errors import ConfigError, PlatformError
 from octavo.platforms import registry
 from octavo.platforms.registry import choose_platform
 
@@ -30,3 +34,50 @@ def test_a_platform_for_another_machine_that_was_asked_for_is_an_error(monkeypat
     for name in ("x86", "arm"):
         with pytest.raises(PlatformError, match=f"{name}: this machine is riscv64"):
             choose_platform(name, 1)
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("cdua", r"unknown device or platform 'cdua'; known are auto, cpu, cuda, rocm, .*; did you mean cuda\?"),
+        ("cuda:", "unknown device 'cuda:'; only GPUs have numbers: cuda:0, rocm:0"),
+        ("cuda:-1", "unknown device 'cuda:-1'"),
+        ("cuda:0:1", "unknown device 'cuda:0:1'"),
+        ("reference:0", "unknown device 'reference:0'"),
+        ("cpu:0", "unknown device or platform 'cpu:0'"),
+    ],
+)
+def test_words_that_mean_nothing_are_errors(word: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        choose_platform(word, 1)
+
+
+@pytest.mark.parametrize("word", ["auto", "cpu", None])
+def test_a_machine_without_a_gpu_is_not_looked_at_twice(word: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("GPUs were looked for")
+
+    monkeypatch.setattr(registry, "has_signs", lambda kind: False)
+    monkeypatch.setattr("octavo.platforms.gpu.found.find", never)
+    chosen = choose_platform(word, 1)
+    assert chosen.platform.name not in ("cuda", "rocm")
+    assert all(name not in ("cuda", "rocm") for name, _ in chosen.refused)
+
+
+def test_gpus_cost_a_start_without_them_no_import() -> None:
+    code = (
+        "import sys\nfrom octavo.platforms import registry\nregistry.has_signs = lambda kind: False\n"
+        "registry.choose_platform('auto', 1)\n"
+        "parts = ('octavo.platforms.gpu', 'octavo.platforms.cuda', 'octavo.platforms.rocm', 'cuda', 'hip', 'rocm', 'torch')\n"
+        "print(sorted(name for name in sys.modules if name in parts or name.startswith(tuple(f'{p}.' for p in parts))))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": "src"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "['octavo.platforms.gpu', 'octavo.platforms.gpu.signs']"

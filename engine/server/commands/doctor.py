@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from octavo.engine.errors import ConfigError
-from octavo.engine.server.commands.options import add_quantization, quantization_options
+from octavo.engine.server.commands.options import add_device, add_quantization, quantization_options
 
 DESCRIPTION = (
-    "Show chip, CPU levels, chosen kernels and why, limits, memory plan and versions. Exit code 1 where Octavo would "
+    "Show chip, GPUs, CPU levels, chosen kernels and why, limits, memory plan and versions. Exit code 1 where Octavo would "
     "not start."
 )
 EXAMPLES = """\
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="plan memory for this model (it must be here already)"
     )
+    add_device(parser)
     add_quantization(parser)
     parser.add_argument(
         "--all",
@@ -123,9 +124,9 @@ def run(args: argparse.Namespace) -> int:
         from octavo.engine.build import known_costs, preview
         from octavo.engine.config import EngineConfig
 
-        config = EngineConfig(args.model, is_offline=True, **quantization_options(args))
+        config = EngineConfig(args.model, device=args.device, is_offline=True, **quantization_options(args))
         memory, costs = preview(config), known_costs(config)
-    found = report(memory=memory, is_testing_all=args.all)
+    found = report(memory=memory, device=args.device, is_testing_all=args.all)
     if costs is not None:
         found["step_costs"] = costs
     if args.json:

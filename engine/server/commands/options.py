@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from octavo.engine.sampling_params import SamplingParams
 
 _ENGINE = (
-    *("tokenizer", "platform", "num_threads", "max_model_len", "max_batch_tokens", "max_num_seqs", "max_queue"),
+    *("tokenizer", "device", "num_threads", "max_model_len", "max_batch_tokens", "max_num_seqs", "max_queue"),
     *("kv_dtype", "kv_bytes", "policy", "itl_ms", "packed_cache", "numerics"),
 )
 _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "n", "stop")
@@ -82,6 +82,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         shown = f" (default {usual[name]})" if usual[name] else ""
         add(option, type=str.lower, choices=CHOICES[name], help=f"{text}{shown}")
 
+    add_device(group)
     add("--threads", dest="num_threads", type=positive, metavar="N", help="compute threads (default: the CPU budget)")
     add(
         "--max-model-len",
@@ -110,11 +111,21 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         help="time between a stream's tokens that prompts must leave (default: none)",
     )
     add("--no-prefix-cache", action="store_true", help="compute every prompt anew")
-    add("--platform", metavar="NAME", help="force a platform (OCTAVO_PLATFORM; default: the first that runs)")
     choice(
         "--numerics", "exact: the same bits on every CPU level (default); fast: quicker kernels whose last bits differ"
     )
     add("--isa", metavar="LEVELS", help="CPU levels to use, comma separated (OCTAVO_ISA; default: all there are)")
+
+
+def add_device(to: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """What computes. Nothing else takes the place of a device that was asked for by name."""
+    to.add_argument(
+        "--device",
+        type=str.lower,
+        metavar="DEVICE",
+        help="auto: a GPU that can be used, else the processor (default, or OCTAVO_PLATFORM); cpu; cuda or rocm, of several GPUs "
+        "cuda:1; or a platform's name",
+    )
 
 
 def add_quantization(to: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

@@ -1,4 +1,4 @@
-"""Devices as their drivers answer for them: name, arch with its features, units, memory, and whether they share the processor's."""
+"""Devices as their drivers answer for them: name, arch with its features, units, memory, whether they share the processor's."""
 
 from __future__ import annotations
 

@@ -86,8 +86,7 @@ TEXTS = [
      "/dev/kfd and /dev/dri/renderD128 cannot be opened by this user; `sudo usermod -aG render,video $USER` and log in again "
      "(in a container: --group-add)"),
     ("no library of the driver", machine(kind="rocm", has_driver=False, driver_problem="HIP: cannot open libamdhip64.so"),
-     "HIP: cannot open libamdhip64.so; install the amdgpu driver and ROCm "
-     "(https://rocm.docs.amd.com/projects/install-on-linux)"),
+     "no AMD GPU was found on this machine (HIP: cannot open libamdhip64.so)"),
     ("driver fails", machine(kind="cuda", driver_problem="CUDA: cuInit failed: UNKNOWN (999)"),
      "CUDA: cuInit failed: UNKNOWN (999)"),
     ("driver older than the binding", machine("H200", driver_release=(12, 4)),

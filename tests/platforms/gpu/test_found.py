@@ -1,4 +1,4 @@
-"""What is seen of a machine: its files are made here, its driver is a stand-in. Nothing is imported where there is no sign of a GPU."""
+"""What is seen of a machine, whose files are made here and whose driver is a stand-in. Without a sign nothing is imported."""
 
 from __future__ import annotations
 
