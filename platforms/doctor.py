@@ -56,7 +56,7 @@ def report(
     is_testing_all: bool = False,
     root: Path = Path("/"),
 ) -> dict[str, Any]:
-    """Everything, JSON-able. `memory` is the plan of a model, if one was given; `device` what --device said; `is_testing_all` runs
+    """Everything, JSON-able. `memory`: the plan of a model, if one was given; `device`: what --device said; `is_testing_all` runs
     the self-test of every level that can run here, not only of the chosen kernels, and reads all packed weights."""
     start = time.process_time()
     limits = read_limits(root)

@@ -1,7 +1,7 @@
 """The ordered list of platforms: first that works wins, or the one asked for, with every refusal's reason.
 
-A platform's module is imported only when its turn comes, so that a missing library is a reason, never a crash. GPUs come first; on
-a machine without a sign of one nothing is imported for them.
+A platform's module is imported only when its turn comes, so that a missing library is a reason, never a crash. GPUs come first;
+on a machine without a sign of one nothing is imported for them.
 """
 
 from __future__ import annotations

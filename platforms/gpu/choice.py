@@ -187,7 +187,10 @@ def _without_fit(found: Found, asked: list[DeviceFacts]) -> str:
     targets = found.targets or ()
     has = f"octavo-{found.kind} has {', '.join(targets) or 'none'}"
     if all(is_older(device.arch, targets) for device in asked):
-        return f"{', '.join(map(shown, asked))} is older than what Octavo's kernels are built for ({has})" + _torch_hint(found)
+        return (
+            f"{', '.join(map(shown, asked))} is older than what Octavo's kernels are built for ({has})"
+            + _torch_hint(found)
+        )
     return f"{', '.join(map(shown, asked))} has no code object ({has})" + _torch_hint(found)
 
 

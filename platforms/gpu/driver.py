@@ -36,9 +36,10 @@ class Arguments:
     def __init__(self, end: int) -> None:
         self._buffer = ctypes.create_string_buffer(MAX_ARGUMENT_BYTES + 64)
         base = ctypes.addressof(self._buffer)
-        self._at = base + -base % 64  # aligned for any parameter
+        skipped = -base % 64  # aligned for any parameter
+        self._bytes = memoryview(self._buffer).cast("B")[skipped : skipped + MAX_ARGUMENT_BYTES]
         self._size = ctypes.c_size_t(0)
-        words = (_BUFFER_POINTER, self._at, _BUFFER_SIZE, ctypes.addressof(self._size), end)
+        words = (_BUFFER_POINTER, base + skipped, _BUFFER_SIZE, ctypes.addressof(self._size), end)
         self._extra = (ctypes.c_void_p * len(words))(*words)
         self.address = ctypes.addressof(self._extra)
 
@@ -47,7 +48,7 @@ class Arguments:
         size = len(arguments)
         if size > MAX_ARGUMENT_BYTES:
             raise PlatformError(f"a launch has {size} bytes of parameters; at most {MAX_ARGUMENT_BYTES} are allowed")
-        ctypes.memmove(self._at, arguments, size)
+        self._bytes[:size] = arguments
         self._size.value = size
         return self.address
 

@@ -1,4 +1,4 @@
-"""The GPUs of a machine for `octavo doctor`, as plain data: every device that is seen, and of each kind why it is or is not used."""
+"""The GPUs of a machine for `octavo doctor`, as plain data: every device, and of each kind why it is or is not used."""
 
 from __future__ import annotations
 

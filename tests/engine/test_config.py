@@ -29,6 +29,7 @@ from octavo.engine.errors import ConfigError
         ({"itl_ms": float("nan")}, "itl_ms=nan"),
         ({"itl_ms": 1e9}, "at most 600000 milliseconds"),
         ({"itl_ms": "20"}, "itl_ms='20': it must be a number"),
+        ({"device": "cuda:1", "platform": "x86"}, "device=cuda:1 and platform=x86 were both given; give device alone"),
         ({"max_batch_tokens": 8}, "max_num_seqs=64: more than max_batch_tokens=8"),
     ],
 )

@@ -48,6 +48,36 @@ def test_doctor_plans_for_weights_as_they_will_run(tmp_path: Path, capsys: pytes
     assert planned == sorted(planned, reverse=True) and len(set(planned)) == 3
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (["--device", "abacus"], 2, "unknown device or platform 'abacus'; known are auto, cpu, cuda, rocm, "),
+        (["--device", "Reference:1"], 2, "unknown device 'reference:1'; only GPUs have numbers: cuda:0, rocm:0"),
+        (["--device", "cuda:99"], 1, "cuda:99 was asked for and cannot be used: cuda: "),
+    ],
+)
+def test_a_device_that_cannot_be_used_ends_the_command_with_one_line(
+    words: list[str], status: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(tiny.write_safetensors("llama", tmp_path / "llama"))
+    assert main(["doctor", model, *words]) == status
+    assert main(["doctor", *words, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert text in err and err.count("\n") == 1
+    assert text in json.loads(out)["platform"]["problem"]
+
+
+def test_the_device_of_the_command_line_is_what_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCTAVO_PLATFORM", "abacus")
+    model = str(tiny.write_safetensors("llama", tmp_path / "llama"))
+    assert main(["doctor", model, "--device", "reference", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["platform"]["name"] == "reference"
+    assert main(["doctor", "--json"]) == 1
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize("command", ["serve", "generate", "chat", "doctor"])
 def test_an_unknown_quantization_is_refused_with_those_there_are(
     command: str, capsys: pytest.CaptureFixture[str]

@@ -37,11 +37,25 @@ TARGETS = {
     "cuda": ("sm_100", "sm_80", "sm_86", "sm_90a"),
 }
 CHIPS = {
-    "MI355X": Chip("rocm", "AMD Instinct MI355X", "gfx950:sramecc+:xnack-", 64, 256, 163840, 288, False, "gfx950", "OCP", True),
-    "MI300X": Chip(
-        "rocm", "AMD Instinct MI300X", "gfx942:sramecc+:xnack-", 64, 304, 65536, 192, False, "gfx9-4-generic", "FNUZ", False
+    "MI355X": Chip(
+        "rocm", "AMD Instinct MI355X", "gfx950:sramecc+:xnack-", 64, 256, 163840, 288, False, "gfx950", "OCP", True
     ),
-    "MI210": Chip("rocm", "AMD Instinct MI210", "gfx90a:sramecc+:xnack-", 64, 104, 65536, 64, False, "gfx90a", "none", False),
+    "MI300X": Chip(
+        "rocm",
+        "AMD Instinct MI300X",
+        "gfx942:sramecc+:xnack-",
+        64,
+        304,
+        65536,
+        192,
+        False,
+        "gfx9-4-generic",
+        "FNUZ",
+        False,
+    ),
+    "MI210": Chip(
+        "rocm", "AMD Instinct MI210", "gfx90a:sramecc+:xnack-", 64, 104, 65536, 64, False, "gfx90a", "none", False
+    ),
     "W7900": Chip("rocm", "AMD Radeon PRO W7900", "gfx1100", 32, 48, 65536, 45, False, "gfx11-generic", "none", False),
     "RX 9070": Chip("rocm", "AMD Radeon RX 9070", "gfx1201", 32, 28, 65536, 16, False, "gfx12-generic", "OCP", False),
     "Strix Halo": Chip("rocm", "AMD Radeon 8060S", "gfx1151", 32, 20, 65536, 96, True, "gfx11-generic", "none", False),

@@ -96,7 +96,9 @@ def test_device_files_of_others_are_named(tmp_path: Path) -> None:
     assert "usermod -aG render" in choose(found).refusal
 
 
-def test_closed_device_files_are_told_before_the_driver_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_device_files_are_told_before_the_driver_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     touch(tmp_path, "dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129")
     monkeypatch.setattr(looking, "_opens", lambda path: path.name == "renderD129")
     found = looking.find("rocm", root=tmp_path, driver=driver("rocm", "W7900"))
@@ -117,7 +119,9 @@ def test_variables_that_hide_devices_are_named(tmp_path: Path, monkeypatch: pyte
 
 def test_the_drivers_words_are_kept(tmp_path: Path) -> None:
     def fails(api: Any) -> Any:
-        raise DriverError("CUDA: cuInit failed: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803); restart the machine", "cuInit", 803)
+        raise DriverError(
+            "CUDA: cuInit failed: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803); restart the machine", "cuInit", 803
+        )
 
     touch(tmp_path, "dev/nvidiactl", "dev/nvidia0")
     found = looking.find("cuda", root=tmp_path, driver=driver("cuda", list_devices=fails))

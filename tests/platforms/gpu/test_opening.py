@@ -13,14 +13,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.platforms.gpu.chips import CHIPS, TARGETS
+from tests.platforms.gpu.fakes import bindings, build
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms import registry
 from octavo.platforms.gpu import found as looking
 from octavo.platforms.gpu.choice import Found
 from octavo.platforms.registry import choose_platform
-from tests.platforms.gpu.chips import CHIPS, TARGETS
-from tests.platforms.gpu.fakes import bindings, build
 
 LOG = "octavo.platforms"
 
@@ -104,7 +104,11 @@ def opened(word: str | None, **options: Any) -> tuple[Any, Any]:
 def test_the_gpu_is_opened_with_its_code(machine: Machine, word: str | None) -> None:
     machine.put("MI300X")
     platform, refused = opened(word, isa=("mfma",), numerics="fast")
-    assert (platform.name, platform.folder, platform.options) == ("rocm", Path("/code/rocm/gfx9-4-generic"), (("mfma",), "fast"))
+    assert (platform.name, platform.folder, platform.options) == (
+        "rocm",
+        Path("/code/rocm/gfx9-4-generic"),
+        (("mfma",), "fast"),
+    )
     assert platform.device.facts == CHIPS["MI300X"].facts() and refused == ()
 
 
@@ -118,7 +122,9 @@ def test_of_both_kinds_the_first_of_the_list_is_taken(machine: Machine) -> None:
 def test_the_number_is_the_drivers(machine: Machine) -> None:
     machine.put("H200", "H200", "GTX 1080")
     assert opened("cuda:1")[0].device.facts.index == 1
-    with pytest.raises(PlatformError, match=r"cuda:2 was asked for and cannot be used: cuda: cuda:2 NVIDIA GeForce GTX 1080"):
+    with pytest.raises(
+        PlatformError, match=r"cuda:2 was asked for and cannot be used: cuda: cuda:2 NVIDIA GeForce GTX 1080"
+    ):
         choose_platform("cuda:2", 1)
     with pytest.raises(PlatformError, match=r"there is no device 7; there are cuda:0 NVIDIA H200"):
         choose_platform("cuda:7", 1)
@@ -149,7 +155,9 @@ def test_a_kind_that_was_asked_for_is_never_exchanged(machine: Machine) -> None:
     with pytest.raises(PlatformError) as found:
         choose_platform("rocm", 1)
     text = str(found.value)
-    assert text.startswith("rocm was asked for and cannot be used: rocm: no AMD GPU was found on this machine; `octavo doctor`")
+    assert text.startswith(
+        "rocm was asked for and cannot be used: rocm: no AMD GPU was found on this machine; `octavo doctor`"
+    )
     assert text.endswith("(there is a sign of cuda)")
     assert machine.looks == [("rocm", True)], "what was asked for is looked for thoroughly"
 
