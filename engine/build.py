@@ -95,10 +95,9 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
     source = resolve(config.model, cache_dir=cache_dir, is_offline=config.is_offline or environment.is_offline)
     files = files or open_model(source.path, needs_tokenizer=False)
+    usable, free = platform.memory() or (limits.usable_memory, limits.free_memory)
     refuse_weights_without_room(
-        least_bytes(files.checkpoint, change.quantization),
-        usable_bytes=limits.usable_memory,
-        free_bytes=limits.free_memory,
+        least_bytes(files.checkpoint, change.quantization), usable_bytes=usable, free_bytes=free
     )
     phases.mark("open")
     weights = platform.weights(None if is_dry else packed_home(config, files, cache_dir, change), is_dry=is_dry)
@@ -121,10 +120,9 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     plan = plan_memory(
         spec,
         platform.page_bytes(spec),
-        usable_bytes=limits.usable_memory,
-        free_bytes=min(
-            read_limits().free_memory, limits.free_memory - weights_bytes
-        ),  # weights that are mapped look free
+        usable_bytes=usable,
+        # weights that are mapped, or not packed yet, look free
+        free_bytes=min((platform.memory() or (0, read_limits().free_memory))[1], free - weights_bytes),
         weights_bytes=weights_bytes,
         scratch_bytes=platform.scratch_bytes(decoder, spec, capacity),
         kv_bytes=config.kv_bytes,

@@ -38,6 +38,10 @@ class GpuPlatform(RecordedPlatform):
     def team(self) -> Any:
         return self.native.module.Team(1, 0)
 
+    def memory(self) -> tuple[int, int] | None:
+        free, total = self.device.memory()
+        return total, free
+
     def weights(self, cache: CacheHome | None = None, *, is_dry: bool = False) -> GpuWeights:
         del cache
         return GpuWeights(self.native, self.selftest.prove_format, is_dry)

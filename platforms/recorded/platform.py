@@ -30,6 +30,9 @@ class RecordedPlatform:
         """Levels that may run here, slowest first; one whose self-test failed is not among them."""
         return self.native.runnable_levels()
 
+    def memory(self) -> tuple[int, int] | None:
+        return None
+
     def page_bytes(self, spec: KVSpec) -> int:
         return page_bytes(spec, self.recorder.tile_tokens)
 

@@ -134,6 +134,9 @@ class ReferencePlatform:
         del cache, is_dry  # nothing is packed
         return ReferenceWeights()
 
+    def memory(self) -> tuple[int, int] | None:
+        return None
+
     def page_bytes(self, spec: KVSpec) -> int:
         return page_bytes(spec)
 

@@ -27,7 +27,9 @@ POISON = 0xFF  # NaN as float32, -1 as int32
 
 @dataclass
 class HostCode:
-    names: set[str]
+    """Kernels are known by their names."""
+
+    names: set[str] = field(default_factory=set)
 
     def function(self, name: str) -> str:
         return name
@@ -109,7 +111,7 @@ class HostDevice:
 
     def load(self, code: bytes) -> HostCode:
         del code
-        return HostCode(set())
+        return HostCode()
 
     def launch(self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes) -> None:
         def run() -> None:

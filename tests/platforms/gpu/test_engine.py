@@ -1,0 +1,73 @@
+"""Whole models on the kernels of GPUs, by fibers on the host: tokens and logits have the bits of a CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ci.gpu import missing
+from tests.engine import bits
+from tests.golden import tiny
+from tests.platforms.gpu.host_device import HostDevice, folder
+
+from octavo.platforms import registry
+from octavo.platforms.gpu.platform import GpuPlatform
+from octavo.platforms.registry import Entry
+
+pytestmark = pytest.mark.skipif(bool(missing("host")), reason=missing("host"))
+LENGTHS = [1, 17, 33]
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> list[HostDevice]:
+    """Devices that platforms named `host` opened."""
+    made: list[HostDevice] = []
+
+    def make(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> GpuPlatform:
+        made.append(HostDevice())
+        return GpuPlatform(made[-1], folder(64), isa, numerics)
+
+    monkeypatch.setattr(registry, "PLATFORMS", (Entry("host", lambda: "", make), *registry.PLATFORMS))
+    return made
+
+
+def both(model: Path, prompts: dict[int, list[int]], **options: Any) -> tuple[bits.Trace, bits.Trace]:
+    """What the host's device gives, and what a CPU gives."""
+    params = {name: options.pop(name) for name in ("temperature",) if name in options}
+    return tuple(  # type: ignore[return-value]
+        bits.run(bits.make_core(model, platform=name, **options), prompts, 4, **params) for name in ("host", None)
+    )
+
+
+@pytest.mark.parametrize("case", ["llama", "gemma3", "llama:q4_1", "llama:bf16", "llama:q8_0"])
+@pytest.mark.parametrize("kv_dtype", ["bf16", "int8"])
+def test_a_model_has_the_bits_of_a_cpu(case: str, kv_dtype: str, devices: list[HostDevice], tmp_path: Path) -> None:
+    name, _, form = case.partition(":")
+    model = bits.write_quantized(name, form, tmp_path / "m.gguf") if form else tiny.write_safetensors(name, tmp_path)
+    gpu, cpu = both(model, bits.prompts(LENGTHS), kv_dtype=kv_dtype, numerics="exact")
+    assert gpu.tokens == cpu.tokens
+    assert gpu.logits == cpu.logits
+    assert any(name.startswith(f"paged_attention_{kv_dtype}") for name in devices[0].launched)
+    devices[0].check()
+
+
+def test_greedy_ids_never_leave_the_device_as_logits(devices: list[HostDevice], tmp_path: Path) -> None:
+    model = tiny.write_safetensors("llama", tmp_path)
+    gpu, cpu = both(model, bits.prompts(LENGTHS), temperature=0.0, numerics="exact")
+    assert gpu.tokens == cpu.tokens
+    assert not gpu.logits
+    assert devices[0].launched["greedy_head__simt"] > 0
+
+
+def test_a_shared_prefix_is_copied_and_read_as_on_a_cpu(devices: list[HostDevice], tmp_path: Path) -> None:
+    model = tiny.write_safetensors("llama", tmp_path)
+    prompt = bits.prompts([80])[100]
+    traces = []
+    for name in ("host", None):
+        core = bits.make_core(model, platform=name, numerics="exact")
+        first = bits.run(core, {1: prompt}, 4)
+        second = bits.run(core, {2: prompt, 3: prompt[:70]}, 4)
+        assert second.num_cached[2] >= 64
+        traces.append((first.tokens, second.tokens, second.logits))
+    assert traces[0] == traces[1]
