@@ -14,7 +14,7 @@ from octavo.engine.errors import ConfigError
 
 #: name -> what it does (printed by `octavo doctor` and the docs)
 ENVIRONMENT = {
-    "OCTAVO_PLATFORM": "what runs without --device: auto, cpu, cuda, rocm, cuda:1, x86, arm, portable, reference",
+    "OCTAVO_PLATFORM": "what runs without --device: auto, cpu, cuda, rocm, cuda:1, x86, arm, portable, torch, reference",
     "OCTAVO_ISA": "comma list of CPU feature levels to intersect with what the chip has, e.g. avx2 or avx2,avx512",
     "OCTAVO_NUMERICS": "exact (default): the same bits on every CPU level; fast: quicker kernels whose last bits differ",
     "OCTAVO_QUANTIZATION": "format that the layers of a model of floats are rounded to while it is loaded, e.g. q8_0; or none",

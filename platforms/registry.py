@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform as machine_info
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 class Entry:
     """A platform by name: `probe` says why it cannot run here ('' = it can), `make` builds it. `machines`: the only kinds of
     machine that it is for, by the system's names; on others nobody need be told that it is passed over (empty: on all), nor where
-    `is_here` shows no sign of its device. `asked`: of GPUs, the entry for one that was asked for, by its number or as such."""
+    `is_here` shows no sign of its device. `asked`: of GPUs, the entry for one that was asked for, by its number or as such.
+    `is_exact`: it has the reference's bits. `is_automatic`: it may be chosen where nobody asks for it by name."""
 
     name: str
     probe: Callable[[], str]
@@ -32,6 +34,8 @@ class Entry:
     machines: tuple[str, ...] = ()
     is_here: Callable[[], bool] = lambda: True
     asked: Callable[[int | None], Entry] | None = None
+    is_exact: bool = True
+    is_automatic: bool = True
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,22 @@ def _make_portable(num_threads: int, isa: tuple[str, ...] | None, numerics: str)
     return PortablePlatform(num_threads)
 
 
+def _probe_torch() -> str:
+    if find_spec("torch") is None:
+        return "torch is not installed: install the build for this machine (https://pytorch.org/get-started)"
+    try:
+        import_module("octavo.platforms.gpu.torch_base.runtime")  # imports torch, which waits for this platform's turn
+    except Exception as error:  # a build for another system fails in its own ways
+        return f"torch cannot be imported: {error}"
+    return ""
+
+
+def _make_torch(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> Platform:
+    from octavo.platforms.gpu.torch_base.platform import TorchPlatform, best_device
+
+    return TorchPlatform(best_device(), num_threads=num_threads)
+
+
 def _make_reference(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> Platform:
     from octavo.platforms.reference.platform import ReferencePlatform
 
@@ -119,6 +139,7 @@ PLATFORMS: tuple[Entry, ...] = (
     Entry("x86", _probe_native(*X86_MACHINES), _make_x86, X86_MACHINES),
     Entry("arm", _probe_native(*ARM_MACHINES), _make_arm, ARM_MACHINES),
     Entry("portable", _probe_portable, _make_portable),
+    Entry("torch", _probe_torch, _make_torch, is_exact=False, is_automatic=False),
     Entry("reference", lambda: "", _make_reference),
 )
 
@@ -127,7 +148,7 @@ def _entries(word: str) -> list[Entry]:
     """What a word stands for: auto, cpu, a platform's name, or a GPU by its number (cuda:1). ConfigError for others."""
     if word in (AUTO, CPU):
         machine = machine_info.machine()
-        usable = [entry for entry in PLATFORMS if not entry.machines or machine in entry.machines]
+        usable = [e for e in PLATFORMS if e.is_automatic and (not e.machines or machine in e.machines)]
         return [entry for entry in usable if entry.is_here() and (word == AUTO or entry.asked is None)]
     name, colon, number = word.partition(":")
     entry = next((entry for entry in PLATFORMS if entry.name == name), None)

@@ -1,1 +1,1 @@
-"""GPUs: programs of our own kernels over device memory, and the driver behind them."""
+"""GPUs: programs of our own kernels, the driver behind them, and torch_base/, the op contract on the user's torch."""

@@ -23,9 +23,9 @@ from tests.kernels.kv_case import (
     typed,
 )
 
-from octavo.platforms.cpu import recorder
 from octavo.platforms.cpu.partials import partials_bytes
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded import recorder
 from octavo.platforms.recorded.recorder import Recorder
 
 HEADS, KV_HEADS, DIM, MAX_LEN = 6, 2, 32, 4096

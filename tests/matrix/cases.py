@@ -26,7 +26,8 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass
 class OpResult:
-    """One op in one cell. `max_error`: largest difference from the reference (of the reference: from float64, as a share)."""
+    """One op in one cell. `max_error`: largest difference from the reference; in cells that are not held to its bits as a share
+    of a case's largest value, and so of the reference itself, from float64."""
 
     passed: int = 0
     failed: int = 0
@@ -84,7 +85,8 @@ def run_cell(cell: Cell, reference: Arrays) -> dict[str, OpResult]:
         tolerance = case_of(table, name)[1].tolerance
         why = _difference(got, want) if cell.is_exact else _too_far(got, want, tolerance)
         why = why or _wrong_kernel(cell, table, kernels)
-        results[table].add(not why, _largest(got, want), name, why, kernels)
+        error = _largest(got, want) / (1.0 if cell.is_exact else _most(want))
+        results[table].add(not why, error, name, why, kernels)
     for name in SAMPLES:
         try:
             found = _sampled(cell, name)
@@ -106,6 +108,7 @@ def digests(cell: Cell) -> dict[str, str]:
 def sampler_of(cell: Cell) -> set[str]:
     """The kernel that samples in a cell."""
     owner = getattr(cell.sample, "__self__", None)
+    owner = getattr(owner, "_native", owner)  # a device's host sampler: what it draws by
     return {"sample__reference"} if owner is None else {owner.native.table["sample"].many}
 
 
@@ -157,8 +160,13 @@ def _difference(got: NDArray[Any], want: NDArray[Any]) -> str:
 
 def _too_far(got: NDArray[Any], want: NDArray[Any], tolerance: float) -> str:
     """'' if within a share of the largest value."""
-    gap, most = _largest(got, want), max(float(np.abs(want).max(initial=0)), 1e-30)
+    gap, most = _largest(got, want), _most(want)
     return "" if gap <= tolerance * most else f"off by {gap / most:.1e} of the largest value, {tolerance:.0e} allowed"
+
+
+def _most(want: NDArray[Any]) -> float:
+    """The largest value that shares are of."""
+    return max(float(np.abs(want).max(initial=0)), 1e-30)
 
 
 def _largest(got: NDArray[Any], want: NDArray[Any]) -> float:
@@ -172,7 +180,7 @@ def _largest(got: NDArray[Any], want: NDArray[Any]) -> float:
 def _share_off(want: NDArray[Any], table: str, name: str) -> float:
     module, case = case_of(table, name)
     exact = module.naive(case)
-    return float(np.abs(want - exact).max(initial=0)) / max(float(np.abs(exact).max(initial=0)), 1e-30)
+    return float(np.abs(want - exact).max(initial=0)) / _most(exact)
 
 
 def timed(cell: Cell, reference: Arrays) -> tuple[dict[str, OpResult], float]:

@@ -1,8 +1,8 @@
 """The conformance cases and kernel tests in every cell this machine can host: `ci/matrix [--full] [--jobs N] [--only WORD]`.
 
 Writes build/matrix/report.json (the layout is in report.py) and report.md, and exits 1 if anything failed. A cell counts as run
-only if the kernels that did the work are known and are its own. `--full` builds what is missing (the emulated module) and runs
-the kernel tests of emulated and Arm levels too; without it a cell that lacks its module says so.
+only if the kernels that did the work are known and are its own. `--full` builds what is missing (the emulated module, an
+environment with torch) and runs the kernel tests of emulated and Arm levels too; without it a cell that lacks its own says so.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +41,19 @@ class Build:
     reason: str = ""
 
 
-def worker(task: str, cell: str, *, module: Path | None = None, isa: str | None = None) -> dict[str, Any] | list[Any]:
-    """What a worker process says, or {"error": ...} if it crashed or hung."""
+def worker(
+    task: str, cell: str, *, module: Path | None = None, isa: str | None = None, python: str = sys.executable
+) -> dict[str, Any] | list[Any]:
+    """What a worker process says, or {"error": ...} if it crashed or hung. `python`: another one, which borrows this one's
+    packages for what it lacks."""
     out = FOLDER / f"{task}-{cell}{'-' + module.parent.name if module else ''}.json"
     out.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tests.matrix.worker", task, cell, str(out)]
+    command = [python, "-m", "tests.matrix.worker", task, cell, str(out)]
     if module is not None:
         command.append(f"--native-module={module}")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("OCTAVO_")}
-    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    borrowed = [] if python == sys.executable else [sysconfig.get_path("purelib")]
+    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT), *borrowed))
     if isa is not None:
         environment["OCTAVO_ISA"] = isa
     try:
@@ -93,6 +99,14 @@ def build_emulated(jobs: int) -> str:
     environment = {**os.environ, "EMULATE": "ON", "JOBS": str(jobs), "PYTHON": sys.executable}
     done = subprocess.run(["ci/dev-build"], cwd=ROOT, env=environment, capture_output=True, text=True)
     return "" if done.returncode == 0 else f"EMULATE=ON ci/dev-build failed: {(done.stdout + done.stderr)[-300:]}"
+
+
+def build_missing(jobs: int) -> list[str]:
+    """What could not be built of the emulated module and of the oracle's environment, which holds a torch."""
+    notes = [why] if (why := build_emulated(jobs)) else []
+    if not torch_python() and subprocess.run(["ci/oracle-env"], cwd=ROOT).returncode:
+        notes.append("ci/oracle-env failed, so the torch cells have no torch")
+    return notes
 
 
 def kernel_tests(module: Path | None, is_full: bool) -> dict[str, dict[str, int]]:
@@ -142,7 +156,9 @@ def count_by_level(tree: Any) -> dict[str, dict[str, int]]:
 
 
 def native_cells(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    mine = [cell for cell in listed if cell["platform"] not in ("reference", "portable") and not runs_by_qemu(cell)]
+    mine = [
+        cell for cell in listed if cell["platform"] not in ("reference", "portable", "torch") and not runs_by_qemu(cell)
+    ]
     return [cell for cell in mine if not cell["reason"] and cell["how"] == "native"]
 
 
@@ -158,8 +174,31 @@ def runs_by_qemu(cell: dict[str, Any]) -> bool:
     return bool(cell["how"] == "qemu" and not cell["reason"])
 
 
+def torch_python() -> str:
+    """A Python that has torch: this one, or the oracle's (ci/oracle-env); '' if there is none."""
+    if find_spec("torch") is not None:
+        return sys.executable
+    oracle = Path(os.environ.get("ORACLE_PYTHON") or ROOT / "build/oracle/bin/python")
+    is_whole = "ORACLE_PYTHON" in os.environ or (ROOT / "build/oracle/.complete").exists()
+    return str(oracle) if is_whole and oracle.exists() else ""
+
+
+def with_torch(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cells, those of torch as its Python lists them."""
+    python = torch_python()
+    if python in ("", sys.executable):
+        return listed
+    found = worker("cells", "-", python=python)
+    if isinstance(found, dict):
+        return [{**c, "reason": f"{python}: {found['error']}"} if c["platform"] == "torch" else c for c in listed]
+    theirs = {cell["name"]: cell for cell in found if cell["platform"] == "torch"}
+    return [theirs.get(cell["name"], cell) for cell in listed]
+
+
 def run_here(cell: dict[str, Any]) -> dict[str, Any] | list[Any]:
     """What a cell's conformance cases give."""
+    if cell["platform"] == "torch":
+        return worker("cell", cell["name"], python=torch_python())
     if runs_by_qemu(cell):
         return arm.run_cell(cell["name"].removeprefix("arm-"), FOLDER / f"{cell['name']}.json")
     return worker("cell", cell["name"])
@@ -180,14 +219,14 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     start = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    notes = [why] if args.full and (why := build_emulated(args.jobs)) else []
+    notes = build_missing(args.jobs) if args.full else []
     clang = clang_build(args.jobs)
     reference_results(FOLDER)
     listed = worker("cells", "-")
     if isinstance(listed, dict):
         print(f"the cells cannot be listed: {listed['error']}", file=sys.stderr)
         return 2
-    listed = [cell for cell in [*listed, *arm_cells()] if args.only in cell["name"]]
+    listed = [cell for cell in [*with_torch(listed), *arm_cells()] if args.only in cell["name"]]
     if any(runs_by_qemu(cell) for cell in listed) and (why := arm.make()):
         listed = [{**cell, "error": why, "ops": {}} if runs_by_qemu(cell) else cell for cell in listed]
     with ThreadPoolExecutor(args.jobs) as pool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,48 @@ def test_what_is_wrong_is_counted_and_named(ops: type[ReferenceOps], op: str, wh
 def test_the_reference_is_held_to_float64() -> None:
     results = cases.run_cell(reference_cell(), cases.all_results(reference_cell()))
     assert results["softcap"].passed == 1 and 0 < results["softcap"].max_error < 1e-6
+
+
+class SlightlyOff(ReferenceOps):
+    def softcap(self, x: np.ndarray, cap: float) -> np.ndarray:
+        return super().softcap(x, cap) * np.float32(1 + 5e-7)
+
+
+def test_a_cell_of_other_bits_is_held_to_tolerances_and_its_error_is_shown() -> None:
+    cell = replace(cell_of(SlightlyOff), is_exact=False)
+    results = cases.run_cell(cell, cases.all_results(reference_cell()))
+    assert results["softcap"].passed == 1 and 3e-7 < results["softcap"].max_error < 1e-6
+    ops = {op: asdict(result) for op, result in results.items()}
+    text = report.markdown(report.assemble([row(ops=ops, is_exact=False)], {}, [], 1))
+    assert f"1, error {results['softcap'].max_error:.0e}" in text and "bit-equal" not in text
+    assert cases.run_cell(cell_of(SlightlyOff), cases.all_results(reference_cell()))["softcap"].failed == 1
+
+
+def test_torch_cells_are_listed_by_a_python_that_has_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = [row(), row(name="torch-cpu", platform="torch", reason="torch is not installed")]
+    theirs = [row(reason="other"), row(name="torch-cpu", platform="torch", is_exact=False)]
+    monkeypatch.setattr(run, "worker", lambda *args, python: theirs if python == "/with/torch" else [])
+    monkeypatch.setattr(run, "torch_python", lambda: "/with/torch")
+    assert run.with_torch(mine) == [mine[0], theirs[1]]
+    monkeypatch.setattr(run, "torch_python", lambda: "")
+    assert run.with_torch(mine) == mine
+    monkeypatch.setattr(run, "worker", lambda *args, python: {"error": "no numpy"})
+    monkeypatch.setattr(run, "torch_python", lambda: "/bare")
+    assert run.with_torch(mine)[1]["reason"] == "/bare: no numpy"
+
+
+def test_the_oracles_python_counts_once_it_is_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "find_spec", lambda name: None)
+    monkeypatch.delenv("ORACLE_PYTHON", raising=False)
+    python = tmp_path / "build/oracle/bin/python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert run.torch_python() == ""
+    (tmp_path / "build/oracle/.complete").touch()
+    assert run.torch_python() == str(python)
+    monkeypatch.setattr(run, "find_spec", lambda name: object())
+    assert run.torch_python() == sys.executable
 
 
 def row(**more: Any) -> dict[str, Any]:

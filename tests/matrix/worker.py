@@ -30,9 +30,8 @@ def cell_named(name: str) -> Any:
 def list_cells(_: str) -> Any:
     from tests.platforms.cells import cells
 
-    return [
-        {"name": c.name, "platform": c.platform, "level": c.level, "how": c.how, "reason": c.reason} for c in cells()
-    ]
+    fields = ("name", "platform", "level", "how", "reason", "is_exact")
+    return [{field: getattr(cell, field) for field in fields} for cell in cells()]
 
 
 def run_cell(name: str) -> Any:

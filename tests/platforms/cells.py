@@ -45,7 +45,7 @@ class Cell:
 
 def cells() -> list[Cell]:
     """Every cell, the reference first."""
-    return [reference_cell(), portable_cell(), *native_cells(), *gpu_cells()]
+    return [reference_cell(), portable_cell(), torch_cell(), *native_cells(), *gpu_cells()]
 
 
 @cache
@@ -73,6 +73,20 @@ def portable_cell() -> Cell:
         return {"numba" if op in COMPILED else "reference"}
 
     return Cell("portable", "numba", ops, PortableWeights, sample, levels_of)
+
+
+@cache
+def torch_cell() -> Cell:
+    """The GPUs' op base on this CPU: another order of sums, so held to the case tables' tolerances."""
+    entry = next(entry for entry in PLATFORMS if entry.name == "torch")
+    if reason := entry.probe():
+        return _refused("torch", "cpu", reason)
+    from octavo.platforms.gpu.sampling import HostSampler
+    from octavo.platforms.gpu.torch_base.cell import TorchCell
+    from octavo.platforms.gpu.torch_base.runtime import LEVEL, torch
+
+    made = TorchCell(torch.device("cpu"), HostSampler().sample)
+    return Cell("torch", "cpu", made.ops, made.weights, made.sample, lambda op: {LEVEL}, is_exact=False)
 
 
 def native_cells() -> Iterator[Cell]:

@@ -19,7 +19,7 @@ from octavo.engine.models.load import load_model
 from octavo.platforms.platform import Platform
 from octavo.platforms.registry import PLATFORMS, choose_platform
 
-OTHERS = [entry.name for entry in PLATFORMS if entry.name != "reference" and not entry.probe()]
+OTHERS = [entry.name for entry in PLATFORMS if entry.is_exact and entry.name != "reference" and not entry.probe()]
 FORMS = [("w8a8", True), *((f"i4g{group}", symmetric) for group in (32, 64, 128) for symmetric in (True, False))]
 LAYER = "model.layers.1."
 
