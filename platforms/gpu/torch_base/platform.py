@@ -88,6 +88,15 @@ class TorchPlatform:
         del cache  # packing takes the device no longer than reading
         return ProvenWeights(self.gate, self.device, is_dry=is_dry)
 
+    def memory(self) -> tuple[int, int] | None:
+        if self.device.type != "cuda":
+            return None
+        free, total = torch.cuda.mem_get_info(self.device)
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(
+            self.device
+        )  # torch's own spare blocks
+        return int(total), int(free + kept)
+
     def page_bytes(self, spec: KVSpec) -> int:
         return page_bytes(spec)
 

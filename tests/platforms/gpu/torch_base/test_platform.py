@@ -109,6 +109,19 @@ def test_scratch_grows_with_the_widest_row_of_the_tokens_not_with_the_vocabulary
 
 
 @needs_torch
+def test_memory_is_the_devices_with_what_torch_keeps_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    from octavo.platforms.gpu.torch_base.platform import TorchPlatform
+    from octavo.platforms.gpu.torch_base.runtime import torch
+
+    platform = TorchPlatform("cpu")
+    assert platform.memory() is None
+    for name, found in (("mem_get_info", (300, 1000)), ("memory_reserved", 500), ("memory_allocated", 420)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    platform.device = torch.device("cuda")
+    assert platform.memory() == (1000, 380)
+
+
+@needs_torch
 def test_the_process_keeps_its_own_precision_of_products() -> None:
     from octavo.platforms.gpu.torch_base.runtime import precise, torch
 
