@@ -35,7 +35,7 @@ class Choice:
 
 
 #: levels whose results leave the contract's last bits (docs/numerics.md, "Fast"): run only where the user asked for it
-FAST_LEVELS = frozenset({"avx512fast"})
+FAST_LEVELS = frozenset({"avx512fast", "mmafast", "mmafastwide"})
 #: levels that only pay from some rows on: (op prefix, level) -> rows. Of int8 codes SVE takes fewer cycles than i8mm, whose
 #: products of two rows by two begin at four rows (docs/arm.md).
 MANY_FROM = {
@@ -43,6 +43,8 @@ MANY_FROM = {
     ("paged_attention_", "amx"): 4,
     ("linear_w8a8", "i8mm"): 4,
     ("linear_q8g32", "i8mm"): 4,
+    ("linear_", "mmawide"): 17,
+    ("linear_", "mmafastwide"): 17,
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu.device import Device
-from octavo.platforms.gpu.module import GpuModule
+from octavo.platforms.gpu.module import MMA, SIMT, GpuModule
 from octavo.platforms.gpu.rows import rows_of
 
 CHECKOUT = Path(__file__).resolve().parents[2] / "build/gpu"
@@ -29,7 +29,13 @@ def archs_in(folder: Path) -> list[str]:
     return sorted(table.parent.name for table in folder.glob("*/kernels.json"))
 
 
-def open_module(device: Device, folder: Path, features: int = 1) -> GpuModule:
+def features_of(arch: str) -> int:
+    """What kernels may rest on there. Code objects hold no kernel that their arch cannot run; this says it for `doctor`."""
+    has_matrix_units = arch.startswith(("gfx90a", "gfx94", "gfx95", "gfx11", "gfx12", "sm_", "wave"))
+    return SIMT | (MMA if has_matrix_units else 0)
+
+
+def open_module(device: Device, folder: Path) -> GpuModule:
     """Loads a folder's code objects on a device. PlatformError if the table is not one of this version."""
     try:
         rows = rows_of(folder)
@@ -38,4 +44,4 @@ def open_module(device: Device, folder: Path, features: int = 1) -> GpuModule:
             f"the table of kernels in {folder} cannot be read: {error}; reinstall octavo-{device.facts.kind}"
         ) from error
     codes = {name: device.load((folder / name).read_bytes()) for name in sorted({row.file for row in rows})}
-    return GpuModule(device, rows, codes, features)
+    return GpuModule(device, rows, codes, features_of(device.facts.arch))

@@ -20,8 +20,9 @@ from octavo.platforms.gpu.grids import Sizes, grid_of
 from octavo.platforms.gpu.rows import STEP_BYTES, GpuRow
 from octavo.platforms.gpu.step import Step, StepMemory
 
-#: levels, slowest first -> feature bits; `simt` runs on every chip
-LEVELS = {"simt": 1, "mfma": 2, "mfmafast": 2, "mma": 4, "mmafast": 4}
+SIMT, MMA = 1, 2
+#: levels, slowest first -> feature bits: plain arithmetic units, matrix units (gpu/mma.h); `fast` ones add in their own order
+LEVELS = {"simt": SIMT, "mma": MMA, "mmawide": MMA, "mmafast": MMA, "mmafastwide": MMA}
 _TOKENS, _LOGITS, _SEQUENCES, _FIXED = range(4)
 
 
@@ -38,10 +39,11 @@ class Arena:
 
 @dataclass
 class Launch:
-    """One instruction: a kernel's handle, its row and its arguments behind room for the step's address."""
+    """One instruction: its kernels for few and for many rows, and its arguments behind room for the step's address."""
 
-    row: GpuRow
-    function: Any
+    few: GpuRow
+    many: GpuRow
+    many_from: int
     rows: tuple[int, int]
     arguments: bytearray
 
@@ -49,7 +51,7 @@ class Launch:
 class GpuModule:
     """What code objects offer on an open device. `rows`: their kernels; `codes`: the loaded objects by file name."""
 
-    def __init__(self, device: Device, rows: list[GpuRow], codes: Mapping[str, Code], features: int = 1) -> None:
+    def __init__(self, device: Device, rows: list[GpuRow], codes: Mapping[str, Code], features: int = SIMT) -> None:
         self.device = device
         self.platform = device.facts.kind
         self.rows = {row.name: row for row in rows}
@@ -105,13 +107,12 @@ class Program:
         self.list: list[Launch] = []
 
     def add(self, few: str, many: str, many_from: int, rows: tuple[int, int], fields: Mapping[str, Any]) -> int:
-        if few != many:
-            raise PlatformError(f"{few} and {many}: one kernel serves all counts of rows on a GPU")
-        del many_from
-        row = self.module.rows[few]
+        row, other = self.module.rows[few], self.module.rows[many]
+        if row.fields != other.fields:
+            raise PlatformError(f"{few} and {many} take different arguments")
         arguments = bytearray(STEP_BYTES + row.args_bytes)
         row.pack(arguments, fields)
-        self.list.append(Launch(row, self.module.function(few), rows, arguments))
+        self.list.append(Launch(row, other, many_from, rows, arguments))
         return len(self.list) - 1
 
     def __len__(self) -> int:
@@ -119,7 +120,7 @@ class Program:
 
     @property
     def names(self) -> list[tuple[str, str]]:
-        return [(launch.row.name, launch.row.name) for launch in self.list]
+        return [(launch.few.name, launch.many.name) for launch in self.list]
 
     def run(self, team: Any, step: Step, first: int, last: int) -> None:
         """Puts instructions [first, last) in the queue."""
@@ -142,11 +143,12 @@ class Program:
     def _launch(self, device: Device, launch: Launch, step: Step, address: int) -> None:
         kind, fixed = launch.rows
         rows = fixed if kind == _FIXED else step.counts[(_TOKENS, _SEQUENCES, _LOGITS).index(kind)]
+        row = launch.many if rows >= launch.many_from else launch.few
         sizes = Sizes(rows, step.counts[1], step.longest)
-        grid = grid_of(launch.row, launch.arguments, sizes, device.facts.num_units)
+        grid = grid_of(row, launch.arguments, sizes, device.facts.num_units)
         if grid[0]:
             struct.pack_into("<Q", launch.arguments, 0, address)
-            device.launch(launch.function, grid, launch.row.threads, bytes(launch.arguments))
+            device.launch(self.module.function(row.name), grid, row.threads, bytes(launch.arguments))
 
 
 def flat_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

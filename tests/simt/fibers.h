@@ -14,6 +14,7 @@
 #include "exec/wait.h"
 #include "exec/kernel.h"
 #include "gpu/host.h"
+#include "gpu/mma_host.h"
 
 extern "C" void octavo_switch_fiber(void** from, void* to);
 #if defined(__x86_64__)
@@ -58,6 +59,7 @@ namespace {
 
 HostRow* rows = nullptr;
 constexpr size_t kStackBytes = 256 << 10;
+constexpr int kMostWords = 16;  // that a lane tells the others at a time
 enum class State : uint8_t { kReady, kAtWave, kAtBlock, kDone };
 
 struct Fiber {
@@ -74,7 +76,7 @@ struct Block {
   int num_stacks = 0;
   void* scheduler = nullptr;
   std::vector<Fiber> fibers;
-  std::vector<int32_t> slots;  // [wave][2][kWave]
+  std::vector<int32_t> slots;  // [wave][2][kWave][kMostWords]
 };
 thread_local Block block;
 
@@ -106,7 +108,7 @@ void prepare(int threads) {
     block.num_stacks = threads;
   }
   block.fibers.assign(static_cast<size_t>(threads), Fiber{});
-  block.slots.assign(static_cast<size_t>(threads) * 2, 0);
+  block.slots.assign(static_cast<size_t>(threads) * 2 * kMostWords, 0);
   for (int i = 0; i < threads; ++i) {
     auto* top = reinterpret_cast<void**>(block.stacks + kStackBytes * static_cast<size_t>(i + 1));
 #if defined(__x86_64__)
@@ -165,14 +167,16 @@ HostRow::HostRow(const char* op, const char* level, const Field* fields, size_t 
 
 int thread() { return place.thread; }
 void sync() { yield(State::kAtBlock); }
-int32_t shuffle(int32_t x, int from) {
+const int32_t* exchange(const int32_t* words, int count) {
+  if (count > kMostWords) die("a lane has too many words for the others");
   Fiber& fiber = block.fibers[static_cast<size_t>(place.thread)];
-  int32_t* slots = block.slots.data() + (place.thread / kWave * 2 + fiber.turn) * kWave;
+  int32_t* slots = block.slots.data() + static_cast<ptrdiff_t>(place.thread / kWave * 2 + fiber.turn) * kWave * kMostWords;
   fiber.turn ^= 1;
-  slots[place.thread % kWave] = x;
+  for (int i = 0; i < count; ++i) slots[place.thread % kWave * count + i] = words[i];
   yield(State::kAtWave);
-  return slots[from % kWave];
+  return slots;
 }
+int32_t shuffle(int32_t x, int from) { return exchange(&x, 1)[from % kWave]; }
 
 }  // namespace octavo::gpu
 

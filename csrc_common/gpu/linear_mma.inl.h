@@ -1,0 +1,135 @@
+// linear_bf16 and linear_w8a8 on matrix units. Weights are operand A, read as they lie (gpu/packed.h), rows of inputs operand B.
+//
+//   few   up to 16 rows at a time: a block computes one panel of 16 outputs; its four waves take records in turn and add what they
+//         have in order, so that four times as many loads are on their way. Memory's bandwidth is the limit.
+//   wide  a wave computes 4 panels x 4 tiles of 16 rows in registers; the four waves of a block read the same rows of inputs.
+//
+// int8 sums are exact, so w8a8 has the bits of CPUs (levels mma and mmawide). bfloat16 products are added in another order than
+// the contract's (levels mmafast and mmafastwide): within the bounds of the case tables, the same in every run; a row's result
+// depends on its own inputs and on which of the two kernels ran, not on other rows.
+#pragma once
+
+#include "gpu/epilogue.inl.h"
+#include "gpu/mma.h"
+#include "gpu/packed.h"
+
+#if defined(OCTAVO_HAS_MMA)
+
+namespace octavo::gpu {
+
+constexpr int kMmaWaves = 4, kMmaThreads = kMmaWaves * kWave, kTile = 16;
+
+// How a format goes through matrix units: steps of 32 inputs, in order.
+struct MmaBF16 {
+  using Operand = OperandBF16;
+  using Sums = SumsF32;
+  const LinearArgs& a;
+  int64_t steps;
+  OCTAVO_GPU_FN explicit MmaBF16(const LinearArgs& args) : a(args), steps(ceil_div(args.k, kDenseRecord)) {}
+  OCTAVO_GPU_FN void weights(Operand& to, int64_t panel, int64_t step) const {
+    const auto* record = static_cast<const uint16_t*>(a.weight) + (panel * steps + step) * kDenseRecord * kPanel;
+    load_operand(to, [&](int row, int q) { return record + (q * kPanel + row) * kUnit; });
+  }
+  OCTAVO_GPU_FN void inputs(Operand& to, int64_t first_row, int64_t rows, int64_t step) const {
+    load_operand(to, [&](int row, int q) {
+      const int64_t at = first_row + row < rows ? first_row + row : rows - 1;
+      return static_cast<const uint16_t*>(a.x) + at * a.ldx + step * kDenseRecord + q * kUnit;
+    });
+  }
+  OCTAVO_GPU_FN float result(float sum, int64_t, int64_t) const { return sum; }
+};
+
+struct MmaW8A8 {
+  using Operand = OperandI8;
+  using Sums = SumsI32;
+  const LinearArgs& a;
+  Layout<Codes8> lay;
+  int64_t steps;
+  OCTAVO_GPU_FN explicit MmaW8A8(const LinearArgs& args) : a(args), lay(args.n, args.k, args.k), steps(ceil_div(args.k, 32)) {}
+  OCTAVO_GPU_FN void weights(Operand& to, int64_t panel, int64_t step) const {
+    const auto* base = static_cast<const uint8_t*>(a.weight) + lay.panel(panel);
+    load_operand(to, [&](int row, int q) { return base + Codes8::unit_at(32 * step + q * kUnit, row); });
+  }
+  OCTAVO_GPU_FN void inputs(Operand& to, int64_t first_row, int64_t rows, int64_t step) const {
+    load_operand(to, [&](int row, int q) {
+      const int64_t at = first_row + row < rows ? first_row + row : rows - 1;
+      return static_cast<const int8_t*>(a.x) + at * a.ldx + step * 32 + q * kUnit;
+    });
+  }
+  OCTAVO_GPU_FN float result(int32_t sum, int64_t row, int64_t out) const {
+    const float scale = reinterpret_cast<const float*>(static_cast<const uint8_t*>(a.weight) + lay.scales())[out];
+    return static_cast<float>(sum) * (a.scales[row * a.lds] * scale);
+  }
+};
+
+template <class Format>
+OCTAVO_GPU_FN void linear_few(const Step& step, const LinearArgs& a) {
+  using Word = decltype(typename Format::Sums{}.v[0] + typename Format::Sums{}.v[0]);
+  OCTAVO_SHARED(Word, partial, kMmaWaves * kTile * (kTile + 1));
+  const Format format(a);
+  const int64_t panel = block_y(), first_row = static_cast<int64_t>(block_x()) * kTile, rows = num_rows(a.rows, step);
+  if (first_row >= rows) return;
+  typename Format::Sums sums;
+#pragma unroll 4
+  for (int64_t s = wave(); s < format.steps; s += kMmaWaves) {
+    typename Format::Operand w, x;
+    format.weights(w, panel, s);
+    format.inputs(x, first_row, rows, s);
+    mma(sums, w, x);
+  }
+  for (int i = 0; i < kValues; ++i) partial[(wave() * kTile + row_of_b(i)) * (kTile + 1) + row_of_a(i)] = sums.v[i];
+  sync();
+  for (int t = thread(); t < kTile * kTile; t += kMmaThreads) {
+    const int64_t row = first_row + t / kTile, out = panel * kPanel + t % kTile;
+    Word sum = partial[t / kTile * (kTile + 1) + t % kTile];
+    for (int w = 1; w < kMmaWaves; ++w) sum = sum + partial[(w * kTile + t / kTile) * (kTile + 1) + t % kTile];
+    if (row < rows && out < a.n) finish(a, row, out, format.result(sum, row, out));
+  }
+}
+
+constexpr int kWidePanels = 4, kWideTiles = 4;
+
+template <class Format>
+OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
+  const Format format(a);
+  const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kWidePanels;
+  const int64_t first_row = static_cast<int64_t>(block_x()) * kWideTiles * kTile, rows = num_rows(a.rows, step);
+  const int64_t panels = ceil_div(a.n, kPanel);
+  if (first_row >= rows || first_panel >= panels) return;
+  typename Format::Sums sums[kWidePanels][kWideTiles];
+  for (int64_t s = 0; s < format.steps; ++s) {
+    typename Format::Operand w[kWidePanels], x[kWideTiles];
+#pragma unroll
+    for (int p = 0; p < kWidePanels; ++p) format.weights(w[p], first_panel + p < panels ? first_panel + p : panels - 1, s);
+#pragma unroll
+    for (int t = 0; t < kWideTiles; ++t) format.inputs(x[t], first_row + t * kTile, rows, s);
+#pragma unroll
+    for (int p = 0; p < kWidePanels; ++p)
+#pragma unroll
+      for (int t = 0; t < kWideTiles; ++t) mma(sums[p][t], w[p], x[t]);
+  }
+#pragma unroll
+  for (int p = 0; p < kWidePanels; ++p)
+#pragma unroll
+    for (int t = 0; t < kWideTiles; ++t)
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        const int64_t row = first_row + t * kTile + row_of_b(i), out = (first_panel + p) * kPanel + row_of_a(i);
+        if (row < rows && out < a.n) finish(a, row, out, format.result(sums[p][t].v[i], row, out));
+      }
+}
+
+}  // namespace octavo::gpu
+
+#define OCTAVO_LINEAR_MMA(kind, level, Format)                                                                       \
+  OCTAVO_KERNEL(linear_##kind, level, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {   \
+    octavo::gpu::linear_few<octavo::gpu::Format>(*step_, a);                                                         \
+  }                                                                                                                  \
+  OCTAVO_KERNEL(linear_##kind, level##wide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kWideTiles * octavo::gpu::kTile, \
+                octavo::gpu::kMmaWaves * octavo::gpu::kWidePanels * octavo::gpu::kPanel) {                           \
+    octavo::gpu::linear_wide<octavo::gpu::Format>(*step_, a);                                                        \
+  }
+OCTAVO_LINEAR_MMA(bf16, mmafast, MmaBF16)
+OCTAVO_LINEAR_MMA(w8a8, mma, MmaW8A8)
+
+#endif
