@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu.calls import NOT_FOUND, OUT_OF_MEMORY, Calls, DriverError
 from octavo.platforms.gpu.device import DeviceFacts
+from octavo.platforms.gpu.memory import DeviceMemory
 from octavo.platforms.gpu.pinned import PinnedPool
+from octavo.platforms.gpu.staging import MAX_STAGED, STAGING_BYTES, Staging
 
 log = logging.getLogger("octavo.platforms")
-ALIGNMENT = 256  # of device memory, in bytes
 MAX_ARGUMENT_BYTES = 4096  # of one launch; both vendors' limit
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*, HIP_LAUNCH_PARAM_*: the same numbers but for the end's
 
@@ -110,7 +111,8 @@ class DriverDevice(ABC):
         self._is_open = False  # until `_ready`
         self._is_recording = False
         self._thread = 0
-        self._blocks: dict[int, int] = {}
+        self._blocks = DeviceMemory(self._alloc, self._free)
+        self._staging: Staging | None = None
         self._modules: list[
             tuple[Any, mmap.mmap]
         ] = []  # with their images: a driver may read one when a kernel is first used
@@ -203,15 +205,17 @@ class DriverDevice(ABC):
     def alloc(self, num_bytes: int) -> int:
         """Device memory, aligned to 256 bytes."""
         self._enter_idle("memory is asked for")
-        size = max(ALIGNMENT, num_bytes + -num_bytes % ALIGNMENT)
         try:
-            address = self._alloc(size)
+            return self._blocks.take(num_bytes)
         except DriverError as error:
             if error.code != OUT_OF_MEMORY:
                 raise
-            raise self._too_little(num_bytes) from error
-        self._blocks[address] = size
-        return address
+        self._settle()  # what was given back may be enough
+        self._blocks.trim()
+        try:
+            return self._blocks.take(num_bytes)
+        except DriverError as error:
+            raise self._too_little(num_bytes) if error.code == OUT_OF_MEMORY else error from error
 
     def _too_little(self, num_bytes: int) -> PlatformError:
         free, total = self._memory()
@@ -221,12 +225,9 @@ class DriverDevice(ABC):
         )
 
     def free(self, address: int) -> None:
-        """Gives memory back, after all that is in the queue."""
-        self._enter_idle("memory is given back")
-        if self._blocks.pop(address, None) is None:
+        """Gives memory back, once what is in the queue is done with it. Never waits; a closed device has given all back."""
+        if self._is_open and not self._blocks.give(address):
             raise PlatformError(f"{self.name}: {address:#x} is no memory of this device's; it can be given back once")
-        self._synchronize()
-        self._free(address)
 
     def pinned(self, num_bytes: int) -> NDArray[np.uint8]:
         """Host memory that copies are fastest with."""
@@ -238,8 +239,16 @@ class DriverDevice(ABC):
         self._enter_idle("host bytes are written")
         if not data.flags.c_contiguous:
             raise PlatformError(f"{self.name}: bytes to write must lie together; copy the array first")
-        if data.nbytes:
-            self._to_device(address, data.ctypes.data, data.nbytes)
+        size = data.nbytes
+        if not size:
+            return
+        if size > MAX_STAGED or self._pool.has(data):
+            source = data.ctypes.data
+        else:
+            if self._staging is None:
+                self._staging = Staging(self._pool.array(STAGING_BYTES), self._synchronize)
+            source = self._staging.put(data.reshape(-1).view(np.uint8))
+        self._to_device(address, source, size)
 
     def read(self, address: int, out: NDArray[np.uint8]) -> None:
         """Device bytes to the host; waits for them."""
@@ -263,8 +272,10 @@ class DriverDevice(ABC):
             self._zero(address, num_bytes)
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes now."""
-        self.enter()
+        """(free, total) bytes now, with what was given back."""
+        self._enter_idle("memory is counted")
+        self._settle()
+        self._blocks.trim()
         return self._memory()
 
     # -- code ----------------------------------------------------------------------------------------------------------------
@@ -317,6 +328,9 @@ class DriverDevice(ABC):
 
     def _settle(self) -> None:
         self._synchronize()
+        self._blocks.settle()
+        if self._staging is not None:
+            self._staging.settle()
         self._pool.collect()
         while self._dropped_graphs:
             graph = self._dropped_graphs.pop()
@@ -346,15 +360,15 @@ class DriverDevice(ABC):
         except PlatformError as error:
             log.warning("%s was closed with a failure: %s", self.name, error)
         self._is_open = False
+        self._staging = None
         steps: list[Callable[[], None]] = [self._pool.close]
         steps += [partial(self._destroy_graph, graph) for graph in self._graphs.values()]
         steps += [partial(self._destroy_event, event) for event in self._events or ()]
         steps += [partial(self._unload, module) for module, _ in self._modules]
-        steps += [partial(self._free, address) for address in self._blocks]
+        steps += [partial(self._free, address) for address in self._blocks.addresses()]
         for step in (*steps, self._leave):
             with contextlib.suppress(PlatformError):  # after a fault of the device every call repeats it
                 step()
-        self._blocks.clear()
         del self._pool  # arrays that are left keep what they need of it
 
     def __del__(self) -> None:

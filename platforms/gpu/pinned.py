@@ -24,17 +24,25 @@ class PinnedPool:
         self._alloc = alloc
         self._free = free
         self._dropped: deque[int] = deque()
+        self._ends: dict[int, int] = {}  # of what is lent, by its start
         self._is_open = True
 
     def array(self, num_bytes: int) -> NDArray[np.uint8]:
         """So many bytes, with any content."""
         size = max(1, num_bytes)
         address = self._alloc(size)
+        self._ends[address] = address + size
         block = (ctypes.c_uint8 * size).from_address(address)
         weakref.finalize(block, self._drop, address).atexit = False  # a process that ends gives all back
         return np.ctypeslib.as_array(block)[:num_bytes]
 
+    def has(self, array: NDArray[np.uint8]) -> bool:
+        """Whether an array lies in this memory."""
+        start = array.ctypes.data
+        return any(low <= start < high for low, high in self._ends.items())
+
     def _drop(self, address: int) -> None:
+        self._ends.pop(address, None)
         self._dropped.append(address)
         if not self._is_open:
             with contextlib.suppress(Exception):

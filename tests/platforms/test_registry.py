@@ -66,10 +66,11 @@ def test_a_machine_without_a_gpu_is_not_looked_at_twice(word: str | None, monkey
 
 def test_gpus_cost_a_start_without_them_no_import() -> None:
     code = (
-        "import sys\nfrom octavo.platforms import registry\nregistry.has_signs = lambda kind: False\n"
+        "import sys\nbefore = set(sys.modules)\nfrom octavo.platforms import registry\nregistry.has_signs = lambda kind: False\n"
         "registry.choose_platform('auto', 1)\n"
         "parts = ('octavo.platforms.gpu', 'octavo.platforms.cuda', 'octavo.platforms.rocm', 'cuda', 'hip', 'rocm', 'torch')\n"
-        "print(sorted(name for name in sys.modules if name in parts or name.startswith(tuple(f'{p}.' for p in parts))))\n"
+        "mine = lambda name: any(name == part or name.startswith(part + '.') for part in parts)\n"
+        "print(sorted(filter(mine, set(sys.modules) - before)))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,75 +1,23 @@
-"""Both drivers, over a device of host memory that checks what it is passed: results, failures, and what is given back.
+"""Both drivers, over a device of host memory that checks what it is passed: kernels, graphs, time, failures, the end.
 
 By default the bindings are stand-ins; `test_driver_bindings.py` runs this file again over the installed ones.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import os
 import struct
 import threading
-from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.platforms.gpu.fakes import bindings, build
+from tests.platforms.gpu.fakes.rig import CODE, Rig, device, rig
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu.calls import DriverError
 from octavo.platforms.gpu.driver import DriverDevice
 
-CODE = b"FAKE:fill,add"
-REAL = os.environ.get("DRIVER_TESTS_BINDING", "")  # the kind whose installed binding is to be used
-KINDS = [REAL] if REAL else ["rocm", "cuda"]
-NAMES = {
-    "rocm": {"alloc": "hipMalloc", "zero": "hipMemsetAsync", "wait": "hipStreamSynchronize", "launch": "hipModuleLaunchKernel",
-             "record": "hipStreamBeginCapture", "free": "hipFree", "current": "hipSetDevice", "load": "hipModuleLoadData",
-             "graph": "hipGraphLaunch"},
-    "cuda": {"alloc": "cuMemAlloc", "zero": "cuMemsetD8Async", "wait": "cuStreamSynchronize", "launch": "cuLaunchKernel",
-             "record": "cuStreamBeginCapture", "free": "cuMemFree", "current": "cuCtxSetCurrent", "load": "cuModuleLoadData",
-             "graph": "cuGraphLaunch"},
-}  # fmt: skip
-
-
-class Rig:
-    """A kind's fake driver with one device, and the module that drives it."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.module: Any = import_module(f"octavo.platforms.{kind}.driver")
-        library = ctypes.CDLL(str(build.libraries() / build.SONAMES[kind]))
-        self.api = self.module.load_api() if REAL else bindings.binding(kind, library)
-        self.fake = build.FakeDriver(library)
-        self.fake.devices(1)
-        self.fake.version(0)
-        self.fake.device(0, "Fake One", "gfx942:sramecc+:xnack-" if kind == "rocm" else "sm_90", units=304)
-        self.names = NAMES[kind]
-
-    def open(self) -> DriverDevice:
-        made: Any = self.module.HipDevice if self.kind == "rocm" else self.module.CudaDevice
-        device: DriverDevice = made(self.module.list_devices(self.api)[0], self.api)
-        return device
-
-
-@pytest.fixture(params=KINDS)
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    found = Rig(request.param)
-    before = found.fake.live()
-    yield found
-    gc.collect()
-    assert found.fake.live() == before, "something was not given back"
-
-
-@pytest.fixture
-def device(rig: Rig) -> Iterator[DriverDevice]:
-    made = rig.open()
-    yield made
-    made.close()
-
+__all__ = ["device", "rig"]
 
 def fill(at: int, count: int, value: int) -> bytes:
     return struct.pack("<QII", at, count, value)
@@ -97,30 +45,6 @@ def test_facts_are_the_drivers(rig: Rig) -> None:
 def test_no_device_is_an_empty_list(rig: Rig) -> None:
     rig.fake.devices(0)
     assert rig.module.list_devices(rig.api) == []
-
-
-def test_bytes_come_back_from_the_device(device: DriverDevice) -> None:
-    at = device.alloc(1000)
-    assert at % 256 == 0
-    data = np.arange(1000, dtype=np.uint32).astype(np.uint8)
-    device.write(at, data)
-    data[:] = 0  # the array may change
-    device.zero(at + 10, 5)
-    device.copy(at + 500, at, 100)
-    out = np.empty(1000, np.uint8)
-    device.read(at, out)
-    expected = np.arange(1000, dtype=np.uint32).astype(np.uint8)
-    expected[10:15] = 0
-    expected[500:600] = expected[:100]
-    np.testing.assert_array_equal(out, expected)
-
-
-def test_nothing_is_copied_for_no_bytes(device: DriverDevice) -> None:
-    at = device.alloc(0)
-    device.write(at, np.empty(0, np.uint8))
-    device.read(at, np.empty(0, np.uint8))
-    device.copy(at, at, 0)
-    device.zero(at, 0)
 
 
 def test_kernels_get_their_grid_and_parameters(device: DriverDevice) -> None:
@@ -157,12 +81,12 @@ def test_graphs_keep_the_parameters_of_each_launch(device: DriverDevice) -> None
         graph.launch()
 
 
-@pytest.mark.parametrize("what", ["alloc", "free", "pinned", "write", "read", "synchronize", "load", "capture"])
+@pytest.mark.parametrize("what", ["alloc", "pinned", "write", "read", "synchronize", "load", "capture", "memory"])
 def test_what_no_graph_can_hold_is_refused_while_one_is_recorded(device: DriverDevice, what: str) -> None:
     at = device.alloc(64)
     host = np.zeros(8, np.uint8)
     doings = {
-        "alloc": lambda: device.alloc(8), "free": lambda: device.free(at), "pinned": lambda: device.pinned(8),
+        "alloc": lambda: device.alloc(8), "memory": device.memory, "pinned": lambda: device.pinned(8),
         "write": lambda: device.write(at, host), "read": lambda: device.read(at, host),
         "synchronize": device.synchronize, "load": lambda: device.load(CODE), "capture": lambda: device.capture(list),
     }  # fmt: skip
@@ -181,60 +105,10 @@ def test_an_error_of_the_recorded_is_the_one_that_is_told(device: DriverDevice) 
     device.capture(lambda: None).close()
 
 
-def test_pinned_memory_is_given_back_when_its_arrays_are_gone(rig: Rig) -> None:
-    device = rig.open()
-    array = device.pinned(100)
-    assert array.shape == (100,) and array.flags.writeable
-    array[:] = 7
-    at = device.alloc(100)
-    device.write(at, array[10:])
-    view = array[:3]
-    before = rig.fake.live()["pinned"]
-    del array
-    gc.collect()
-    device.synchronize()
-    assert rig.fake.live()["pinned"] == before and view.tolist() == [7, 7, 7]
-    del view
-    gc.collect()
-    assert rig.fake.live()["pinned"] == before, "it may still be read by the queue"
-    device.synchronize()
-    assert rig.fake.live()["pinned"] == before - 1
-    device.close()
-
-
-def test_pinned_memory_outlives_its_device(rig: Rig) -> None:
-    device = rig.open()
-    array = device.pinned(4)
-    before = rig.fake.live()["pinned"]
-    device.close()
-    del device
-    array[:] = 3
-    assert array.tolist() == [3, 3, 3, 3] and rig.fake.live()["pinned"] == before
-    del array
-    gc.collect()
-    assert rig.fake.live()["pinned"] == before - 1
-
-
 def test_the_device_keeps_time(device: DriverDevice) -> None:
     at = device.alloc(64)
     assert device.seconds(lambda: [device.zero(at, 64) for _ in range(5)] and None) == pytest.approx(0.005)
     assert device.seconds(lambda: None) == 0.0
-
-
-def test_memory_is_counted_and_its_lack_has_numbers(device: DriverDevice) -> None:
-    total = 1 << 20
-    assert device.memory() == (total, total)
-    at = device.alloc(1000)
-    assert device.memory() == (total - 1024, total)
-    with pytest.raises(PlatformError) as found:
-        device.alloc(total)
-    text = str(found.value)
-    for part in (f"{device.name} (Fake One)", f"{total} bytes", f"{total - 1024} of {total} are free", "--kv-gib"):
-        assert part in text
-    device.free(at)
-    assert device.memory() == (total, total)
-    with pytest.raises(PlatformError, match="no memory of this device's"):
-        device.free(at)
 
 
 def test_failures_name_the_call_and_the_drivers_words(rig: Rig, device: DriverDevice) -> None:
@@ -278,16 +152,6 @@ def test_too_many_parameters_are_refused(device: DriverDevice) -> None:
         device.launch(function, (1, 1, 1), 1, bytes(4097))
 
 
-def test_arrays_that_do_not_lie_together_are_refused(device: DriverDevice) -> None:
-    at = device.alloc(64)
-    with pytest.raises(PlatformError, match="must lie together"):
-        device.write(at, np.zeros(16, np.uint8)[::2])
-    fixed = np.zeros(4, np.uint8)
-    fixed.flags.writeable = False
-    with pytest.raises(PlatformError, match="can be written"):
-        device.read(at, fixed)
-
-
 def test_another_thread_gets_the_device_too(rig: Rig, device: DriverDevice) -> None:
     at = device.alloc(16)
     step = device.load(CODE).function("fill")
@@ -313,7 +177,7 @@ def test_a_closed_device_refuses_use(rig: Rig) -> None:
     device.close()
     host = np.zeros(4, np.uint8)
     for use in (
-        lambda: device.alloc(8), lambda: device.free(at), lambda: device.pinned(8), lambda: device.write(at, host),
+        lambda: device.alloc(8), lambda: device.pinned(8), lambda: device.write(at, host),
         lambda: device.read(at, host), lambda: device.copy(at, at, 8), lambda: device.zero(at, 8), lambda: device.load(CODE),
         lambda: device.launch(step, (1, 1, 1), 1, fill(at, 1, 1)), lambda: device.capture(list), device.synchronize,
         lambda: device.seconds(list), device.memory, lambda: code.function("fill"), graph.launch,
@@ -351,13 +215,3 @@ def test_closing_a_broken_device_does_not_raise(rig: Rig, caplog: pytest.LogCapt
     rig.fake.plan(rig.names["wait"], 719)
     device.close()
     assert "was closed with a failure" in caplog.text
-
-
-def test_two_devices_do_not_share_a_queue(rig: Rig) -> None:
-    first, second = rig.open(), rig.open()
-    at, other = first.alloc(16), second.alloc(16)
-    first.close()
-    second.zero(other, 16)
-    with pytest.raises(PlatformError, match="no memory of this device's"):
-        second.free(at)
-    second.close()

@@ -59,10 +59,10 @@ CUresult cuStreamEndCapture(Stream *s, Graph **out) { ENTER(); return finish(s, 
 CUresult cuGraphInstantiateWithFlags(Graph **out, Graph *g, uint64_t flags) { ENTER(); NEED(flags == 0); return instantiate(out, g); }
 CUresult cuGraphLaunch(Graph *g, Stream *s) { ENTER(); return run(g, s); }
 CUresult cuGraphDestroy(Graph *g) { ENTER(); return drop_graph(g); }
-CUresult cuGraphExecDestroy(Graph *g) { ENTER(); return drop_graph(g); }
+CUresult cuGraphExecDestroy(Graph *g) { ENTER(); return drop_ready(g); }
 CUresult cuEventCreate(void **out, unsigned flags) { ENTER(); NEED(flags == 0); return make(out, sizeof(Event)); }
-CUresult cuEventRecord(Event *e, Stream *s) { ENTER(); NEED(e && s); e->at = clock_ms; return kOk; }
-CUresult cuEventSynchronize(Event *e) { ENTER(); NEED(e); return kOk; }
+CUresult cuEventRecord(Event *e, Stream *s) { ENTER(); return record(e, s); }
+CUresult cuEventSynchronize(Event *e) { ENTER(); NEED(e); return wait_for(e->stream); }
 CUresult cuEventElapsedTime(float *out, Event *a, Event *b) { ENTER(); *out = (float)(b->at - a->at); return kOk; }
 CUresult cuEventDestroy(void *e) { ENTER(); return drop(e); }
 CUresult cuModuleLoadData(Module **out, const void *image) { ENTER(); return load(out, image); }

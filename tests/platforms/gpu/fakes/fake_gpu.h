@@ -1,11 +1,14 @@
 // A GPU of host memory behind a driver's C interface, for the real Python bindings to call: what they pass is what a driver
-// would get. Work is done at once, or noted while a stream records. Its clock counts a millisecond per operation done.
+// would get. Work is done when a stream is waited for, not before, or noted while it records; from memory that is not pinned bytes
+// are taken at once. Nothing may be given back while work is due. The clock counts a millisecond per operation done.
 //
 // A code object is the text "FAKE:" and kernel names with commas between. Kernels:
 //   fill      {uint64 at; uint32 count; uint32 value}          at[i] = value, i < count and i < blocks * threads
 //   add       {uint64 at; uint32 count; float value}           at[i] += value
+// With fake_fibers, code objects hold any kernel, and the function given runs them.
 // A test plans a failure of a call by fake_plan, changes the devices by fake_device, and counts by fake_calls and fake_live.
 #pragma once
+#include <malloc.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,12 +19,13 @@ enum { kBytes = 1 << 20, kMaxCalls = 4096, kMaxOps = 4096, kMaxBlocks = 1024, kM
 
 typedef struct { char name[64]; char arch[64]; int major, minor, wave, units, integrated; size_t shared, bytes; } Device;
 typedef struct { char name[48]; int count; int planned; } Call;
-typedef struct { int kind; void *target; const void *source; size_t bytes; int value; const char *kernel; uint32_t blocks, threads;
-                 unsigned char arguments[128]; } Op;
+typedef struct { int kind; void *target; const void *source; size_t bytes; int value; const char *kernel; uint32_t grid[3], threads;
+                 void *taken; } Op;  // `taken`: a copy of the parameters, or of bytes from memory that is not pinned
 typedef struct { Op ops[kMaxOps]; int count; } Graph;
+typedef int (*Fibers)(const char *kernel, unsigned x, unsigned y, unsigned z, unsigned threads, const void *arguments);
 typedef struct { char names[256]; } Module;
-typedef struct { int recording; Graph *graph; } Stream;
-typedef struct { double at; } Event;
+typedef struct { int recording; Graph *graph, due; } Stream;
+typedef struct { double at; Stream *stream; } Event;
 typedef struct { void *at; size_t bytes; } Block;
 
 static Device devices[kMaxDevices];
@@ -31,6 +35,8 @@ static int num_calls;
 static Block blocks[kMaxBlocks];
 static size_t used;
 static double clock_ms;
+static int num_due;
+static Fibers fibers;
 static int version = 0;
 
 static Call *call_of(const char *name) {
@@ -54,6 +60,7 @@ int fake_calls(const char *name) { return call_of(name)->count; }
 int fake_live(int what) { return live[what]; }
 int fake_current(void) { return current; }
 void fake_version(int number) { version = number; }
+void fake_fibers(Fibers run) { fibers = run; }
 void fake_devices(int count) { num_devices = count; }
 void fake_device(int index, const char *name, const char *arch, int major, int minor, int wave, int units,
                  int integrated, size_t shared, size_t bytes) {
@@ -77,7 +84,13 @@ static int take(void **out, size_t bytes, int what) {
   *out = at;
   return kOk;
 }
+static const Block *block_of(const void *at) {
+  for (int i = 0; i < kMaxBlocks; ++i)
+    if (blocks[i].at && (char *)at >= (char *)blocks[i].at && (char *)at < (char *)blocks[i].at + blocks[i].bytes) return &blocks[i];
+  return NULL;
+}
 static int give(void *at, int what) {
+  NEED(!num_due);
   for (int i = 0; i < kMaxBlocks; ++i) {
     if (!at || blocks[i].at != at) continue;
     if (what == 0) used -= blocks[i].bytes;
@@ -89,54 +102,74 @@ static int give(void *at, int what) {
   return kInvalid;
 }
 
-static void do_op(const Op *op) {
+static int do_op(const Op *op) {
   clock_ms += 1;
-  if (op->kind == 0) memmove(op->target, op->source, op->bytes);
+  if (op->kind == 0) memmove(op->target, op->taken ? op->taken : op->source, op->bytes);
   if (op->kind == 1) memset(op->target, op->value, op->bytes);
-  if (op->kind != 2) return;
+  if (op->kind == 3) clock_ms -= 1, ((Event *)op->target)->at = clock_ms;
+  if (op->kind != 2) return kOk;
+  if (fibers) return fibers(op->kernel, op->grid[0], op->grid[1], op->grid[2], op->threads, op->taken) ? kInvalid : kOk;
+  const unsigned char *arguments = op->taken;
   uint64_t at; uint32_t count, value; float term;
-  memcpy(&at, op->arguments, 8), memcpy(&count, op->arguments + 8, 4);
-  memcpy(&value, op->arguments + 12, 4), memcpy(&term, op->arguments + 12, 4);
-  for (uint32_t i = 0; i < count && i < op->blocks * op->threads; ++i) {
+  memcpy(&at, arguments, 8), memcpy(&count, arguments + 8, 4);
+  memcpy(&value, arguments + 12, 4), memcpy(&term, arguments + 12, 4);
+  for (uint32_t i = 0; i < count && i < op->grid[0] * op->threads; ++i) {
     if (!strcmp(op->kernel, "fill")) ((uint32_t *)at)[i] = value;
     if (!strcmp(op->kernel, "add")) ((float *)at)[i] += term;
   }
+  return kOk;
+}
+static void *copy_of(const void *from, size_t bytes) { return memcpy(malloc(bytes), from, bytes); }
+static int append(Graph *list, Op op) {
+  if (list->count == kMaxOps) return kOutOfMemory;
+  list->ops[list->count++] = op;
+  return kOk;
 }
 static int put(Stream *stream, Op op) {
   NEED(stream && current >= 0);
-  if (stream->recording) stream->graph->ops[stream->graph->count++] = op;
-  else do_op(&op);
-  return kOk;
+  if (op.kind == 0 && !block_of(op.source)) op.taken = copy_of(op.source, op.bytes);
+  if (stream->recording) return append(stream->graph, op);
+  ++num_due;
+  return append(&stream->due, op);
+}
+static int wait_for(Stream *stream) {
+  NEED(stream && !stream->recording);
+  int failed = kOk;
+  for (int i = 0; i < stream->due.count; ++i) {
+    Op *op = &stream->due.ops[i];
+    if (do_op(op)) failed = kInvalid;
+    free(op->taken);
+  }
+  num_due -= stream->due.count;
+  stream->due.count = 0;
+  return failed;
 }
 static int load(Module **out, const void *image) {
   *out = NULL;
-  if (memcmp(image, "FAKE:", 5)) return kBadImage;
+  if (!fibers && memcmp(image, "FAKE:", 5)) return kBadImage;
   Module *made = calloc(1, sizeof *made);
   made->names[0] = ',';
-  strncpy(made->names + 1, (const char *)image + 5, sizeof made->names - 3);
+  if (!fibers) strncpy(made->names + 1, (const char *)image + 5, sizeof made->names - 3);
   strcat(made->names, ",");
   ++live[3];
   *out = made;
   return kOk;
 }
 static int find(char **out, Module *module, const char *name) {
-  char key[64] = ",";
+  char key[128] = ",";
   *out = NULL;
   strcat(strcat(key, name), ",");
-  char *at = strstr(module->names, key);
-  if (!at) return kNotFound;
+  if (!fibers && !strstr(module->names, key)) return kNotFound;
   *out = strdup(name);
   return kOk;
 }
 static int launch(const char *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                   Stream *stream, void **params, void **extra, uintptr_t end) {
-  NEED(kernel && gx && bx && gy == 1 && gz == 1 && by == 1 && bz == 1 && shared == 0 && !params && extra);
+  NEED(kernel && gx && gy && gz && bx && by == 1 && bz == 1 && shared == 0 && !params && extra);
   NEED((uintptr_t)extra[0] == 1 && (uintptr_t)extra[2] == 2 && (uintptr_t)extra[4] == end);
   size_t bytes = *(size_t *)extra[3];
-  NEED(bytes == 16 && (uintptr_t)extra[1] % 16 == 0);
-  Op op = {.kind = 2, .kernel = kernel, .blocks = gx, .threads = bx};
-  memcpy(op.arguments, extra[1], bytes);
-  return put(stream, op);
+  NEED((fibers || bytes == 16) && (uintptr_t)extra[1] % 16 == 0);
+  return put(stream, (Op){.kind = 2, .kernel = kernel, .grid = {gx, gy, gz}, .threads = bx, .taken = copy_of(extra[1], bytes)});
 }
 static int begin(Stream *stream, int mode) {
   NEED(stream && !stream->recording && mode == 1);
@@ -155,21 +188,43 @@ static int finish(Stream *stream, Graph **out) {
 static int instantiate(Graph **out, const Graph *graph) {
   NEED(graph);
   *out = malloc(sizeof(Graph));
-  memcpy(*out, graph, sizeof(Graph));
+  memcpy(*out, graph, sizeof(Graph));  // parameters are copied when the recorded graph goes
+  for (int i = 0; i < graph->count; ++i) {
+    Op *op = &(*out)->ops[i];
+    if (op->taken) op->taken = copy_of(op->taken, op->kind == 2 ? malloc_usable_size(op->taken) : op->bytes);
+  }
   ++live[2];
   return kOk;
 }
 static int drop_graph(Graph *graph) {
   NEED(graph);
+  for (int i = 0; i < graph->count; ++i) {
+    if (graph->ops[i].taken) memset(graph->ops[i].taken, 0xee, 8);
+    free(graph->ops[i].taken);
+  }
   memset(graph, 0xee, sizeof *graph);
   free(graph);
   --live[2];
   return kOk;
 }
+static int drop_ready(Graph *graph) {
+  NEED(!num_due);
+  return drop_graph(graph);
+}
 static int run(const Graph *graph, Stream *stream) {
   NEED(graph && stream && !stream->recording);
-  for (int i = 0; i < graph->count; ++i) do_op(&graph->ops[i]);
+  for (int i = 0; i < graph->count; ++i) {
+    Op op = graph->ops[i];
+    if (op.taken) op.taken = copy_of(op.taken, op.kind == 2 ? malloc_usable_size(op.taken) : op.bytes);
+    ++num_due;
+    if (append(&stream->due, op)) return kOutOfMemory;
+  }
   return kOk;
+}
+static int record(Event *event, Stream *stream) {
+  NEED(event && stream);
+  event->stream = stream;
+  return put(stream, (Op){.kind = 3, .target = event, .source = event, .taken = NULL});
 }
 static int make(void **out, size_t bytes) {
   *out = calloc(1, bytes);
@@ -180,9 +235,5 @@ static int drop(void *at) {
   NEED(at);
   free(at);
   --live[4];
-  return kOk;
-}
-static int wait_for(Stream *stream) {
-  NEED(stream && !stream->recording);
   return kOk;
 }

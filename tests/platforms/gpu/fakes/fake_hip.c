@@ -26,14 +26,8 @@ hipError_t hipHostMalloc(void **out, size_t bytes, unsigned flags) { ENTER(); NE
 hipError_t hipHostFree(void *at) { ENTER(); return give(at, 1); }
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, Stream *s) {
   ENTER();
-  int is_block[2] = {0, 0};  // 1 = host to device, 2 = back, 3 = within
-  for (int i = 0; i < kMaxBlocks; ++i) {
-    const char *at = blocks[i].at;
-    if (!at) continue;
-    is_block[0] |= (char *)to >= at && (char *)to < at + blocks[i].bytes;
-    is_block[1] |= (char *)from >= at && (char *)from < at + blocks[i].bytes;
-  }
-  NEED(kind >= 1 && kind <= 3 && (kind == 2 || is_block[0]) && (kind == 1 || is_block[1]));
+  const int is_to = block_of(to) != NULL, is_from = block_of(from) != NULL;  // 1 = host to device, 2 = back, 3 = within
+  NEED(kind >= 1 && kind <= 3 && (kind == 2 || is_to) && (kind == 1 || is_from));
   return put(s, (Op){.kind = 0, .target = to, .source = from, .bytes = bytes});
 }
 hipError_t hipMemsetAsync(void *to, int value, size_t bytes, Stream *s) {
@@ -48,10 +42,10 @@ hipError_t hipStreamEndCapture(Stream *s, Graph **out) { ENTER(); return finish(
 hipError_t hipGraphInstantiateWithFlags(Graph **out, Graph *g, unsigned long long flags) { ENTER(); NEED(!flags); return instantiate(out, g); }
 hipError_t hipGraphLaunch(Graph *g, Stream *s) { ENTER(); return run(g, s); }
 hipError_t hipGraphDestroy(Graph *g) { ENTER(); return drop_graph(g); }
-hipError_t hipGraphExecDestroy(Graph *g) { ENTER(); return drop_graph(g); }
+hipError_t hipGraphExecDestroy(Graph *g) { ENTER(); return drop_ready(g); }
 hipError_t hipEventCreateWithFlags(void **out, unsigned flags) { ENTER(); NEED(flags == 0); return make(out, sizeof(Event)); }
-hipError_t hipEventRecord(Event *e, Stream *s) { ENTER(); NEED(e && s); e->at = clock_ms; return kOk; }
-hipError_t hipEventSynchronize(Event *e) { ENTER(); NEED(e); return kOk; }
+hipError_t hipEventRecord(Event *e, Stream *s) { ENTER(); return record(e, s); }
+hipError_t hipEventSynchronize(Event *e) { ENTER(); NEED(e); return wait_for(e->stream); }
 hipError_t hipEventElapsedTime(float *out, Event *a, Event *b) { ENTER(); *out = (float)(b->at - a->at); return kOk; }
 hipError_t hipEventDestroy(void *e) { ENTER(); return drop(e); }
 hipError_t hipModuleLoadData(Module **out, const void *image) { ENTER(); return load(out, image); }
