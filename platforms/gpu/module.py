@@ -15,15 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.gpu.device import Code, Device
-from octavo.platforms.gpu.grids import Sizes, grid_of
+from octavo.platforms.gpu.buckets import bucket_of, sizes_of
+from octavo.platforms.gpu.device import Code, Device, Graph
+from octavo.platforms.gpu.grids import grid_of
 from octavo.platforms.gpu.rows import STEP_BYTES, GpuRow
 from octavo.platforms.gpu.step import Step, StepMemory
 
 SIMT, MMA = 1, 2
 #: levels, slowest first -> feature bits: plain arithmetic units, matrix units (gpu/mma.h); `fast` ones add in their own order
 LEVELS = {"simt": SIMT, "mma": MMA, "mmawide": MMA, "mmafast": MMA, "mmafastwide": MMA}
-_TOKENS, _LOGITS, _SEQUENCES, _FIXED = range(4)
+#: launches from which a graph is worth recording
+LEAST_OF_GRAPH = 8
 
 
 class Arena:
@@ -105,6 +107,7 @@ class Program:
     def __init__(self, module: GpuModule) -> None:
         self.module = module
         self.list: list[Launch] = []
+        self.graphs: dict[Any, Graph] = {}
 
     def add(self, few: str, many: str, many_from: int, rows: tuple[int, int], fields: Mapping[str, Any]) -> int:
         row, other = self.module.rows[few], self.module.rows[many]
@@ -123,32 +126,45 @@ class Program:
         return [(launch.few.name, launch.many.name) for launch in self.list]
 
     def run(self, team: Any, step: Step, first: int, last: int) -> None:
-        """Puts instructions [first, last) in the queue."""
+        """Puts instructions [first, last) in the queue: as a graph where such a step came before, else to be one the next time."""
         del team
-        device = self.module.device
+        if first >= last:
+            return
         address = self.module.step_memory.hold(step)
-        for launch in self.list[first:last]:
-            self._launch(device, launch, step, address)
+        tokens, seqs, logits = step.counts
+        counts = (tokens, logits, seqs, step.longest)
+        bucket = bucket_of(*counts) if last - first >= LEAST_OF_GRAPH else None
+        if bucket is None:
+            self._launch(first, last, counts, address)
+            return
+        key = (first, last, address, bucket)
+        graph = self.graphs.get(key)
+        if graph is None:
+            graph = self.module.device.capture(lambda: self._launch(first, last, bucket, address))
+            self.graphs[key] = graph
+            weakref.finalize(self, graph.close)
+        graph.launch()
 
     def profile(self, team: Any, step: Step, first: int, last: int) -> list[float]:
         """Seconds per instruction, by the device's clock."""
         del team
-        device = self.module.device
         address = self.module.step_memory.hold(step)
+        tokens, seqs, logits = step.counts
+        counts = (tokens, logits, seqs, step.longest)
         return [
-            device.seconds(lambda launch=launch: self._launch(device, launch, step, address))  # type: ignore[misc]
-            for launch in self.list[first:last]
+            self.module.device.seconds(lambda i=i: self._launch(i, i + 1, counts, address))  # type: ignore[misc]
+            for i in range(first, last)
         ]
 
-    def _launch(self, device: Device, launch: Launch, step: Step, address: int) -> None:
-        kind, fixed = launch.rows
-        rows = fixed if kind == _FIXED else step.counts[(_TOKENS, _SEQUENCES, _LOGITS).index(kind)]
-        row = launch.many if rows >= launch.many_from else launch.few
-        sizes = Sizes(rows, step.counts[1], step.longest)
-        grid = grid_of(row, launch.arguments, sizes, device.facts.num_units)
-        if grid[0]:
-            struct.pack_into("<Q", launch.arguments, 0, address)
-            device.launch(self.module.function(row.name), grid, row.threads, bytes(launch.arguments))
+    def _launch(self, first: int, last: int, counts: tuple[int, int, int, int], address: int) -> None:
+        device = self.module.device
+        for launch in self.list[first:last]:
+            sizes = sizes_of(*launch.rows, counts)
+            row = launch.many if sizes.rows >= launch.many_from else launch.few
+            grid = grid_of(row, launch.arguments, sizes, device.facts.num_units)
+            if grid[0]:
+                struct.pack_into("<Q", launch.arguments, 0, address)
+                device.launch(self.module.function(row.name), grid, row.threads, bytes(launch.arguments))
 
 
 def flat_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
