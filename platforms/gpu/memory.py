@@ -57,7 +57,11 @@ class DeviceMemory:
 
     def addresses(self) -> list[int]:
         """Every block that the driver lent, whoever has it."""
-        return [*self._sizes, *(address for address, _ in self._dropped), *(a for kept in self._kept.values() for a in kept)]
+        return [
+            *self._sizes,
+            *(address for address, _ in self._dropped),
+            *(a for kept in self._kept.values() for a in kept),
+        ]
 
 
 def rounded(num_bytes: int) -> int:

@@ -19,6 +19,7 @@ from octavo.platforms.gpu.driver import DriverDevice
 
 __all__ = ["device", "rig"]
 
+
 def fill(at: int, count: int, value: int) -> bytes:
     return struct.pack("<QII", at, count, value)
 

@@ -92,7 +92,7 @@ def test_the_driver_passes_its_tests_over_the_binding(kind: str) -> None:
         "ROCM_PATH": str(libraries),
     }  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
-    command += [str(HERE / name) for name in ("test_driver.py", "test_driver_memory.py")]
+    command += [str(HERE / name) for name in ("test_driver.py", "test_driver_memory.py", "test_driver_engine.py")]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " passed" in done.stdout and "SKIPPED" not in done.stdout

@@ -101,7 +101,9 @@ def test_giving_memory_back_never_waits(rig: Rig, device: DriverDevice) -> None:
     thread.start()
     thread.join()
     device.capture(lambda: device.free(graph_at)).close()
-    assert {name: rig.fake.calls(rig.names[name]) for name in ("wait", "free")} == {k: before[k] for k in ("wait", "free")}
+    assert {name: rig.fake.calls(rig.names[name]) for name in ("wait", "free")} == {
+        k: before[k] for k in ("wait", "free")
+    }
     device.synchronize()
     assert rig.fake.calls(rig.names["free"]) == before["free"] + 2
 
