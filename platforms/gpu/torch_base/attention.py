@@ -1,8 +1,9 @@
 """Attention in segments of 512 positions, batched over sequences, heads and segments; no loop over tokens or heads.
 
-Sequences of a step are put into buckets of about as many queries each (all that decode one token are one bucket), filled up with
-repeated rows. A pass takes as many segments as its work arrays have room for; passes are folded by their maxima as the contract
-says (platforms/ops.py), segments inside a pass all at once. Keys come through `Fetch`, from pages or from packed rows.
+Sequences of a step are put into buckets of about as many queries and segments each, filled up with repeated rows: all that decode
+one token within 512 positions are one bucket. Large buckets are cut to what work arrays have room for, and so are the passes over
+their segments; passes are folded by their maxima as the contract says (platforms/ops.py), segments inside a pass all at once.
+Keys come through `Fetch`, from pages or from packed rows.
 Sources: Milakov & Gimelshein 2018 (online softmax), Dao et al. 2022 (fold of partial results).
 """
 
@@ -55,10 +56,15 @@ class Scoring:
 def buckets(query_start: NDArray[Any], at: I64, low: I64, high: I64, device: Device) -> list[Bucket]:
     """All queries of a step; `at`, `low` and `high` [T] are positions in their sequences."""
     counts = np.diff(query_start.astype(np.int64))
-    sizes = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
+    some = np.flatnonzero(counts)
+    if not len(some):
+        return []
+    first = query_start[some]
+    segments = np.maximum.reduceat(high, first) // ATTN_SEGMENT - np.minimum.reduceat(low, first) // ATTN_SEGMENT + 1
+    sizes = np.ceil(np.log2(np.stack([counts[some], segments], axis=1)))
     made = []
-    for size in np.unique(sizes[counts > 0]):
-        seqs = np.flatnonzero((sizes == size) & (counts > 0))
+    for size in np.unique(sizes, axis=0):
+        seqs = some[(sizes == size).all(axis=1)]
         steps = np.arange(counts[seqs].max())
         rows = query_start[seqs][:, None] + np.minimum(steps, counts[seqs][:, None] - 1)
         start = low[rows].min(axis=1, keepdims=True) // ATTN_SEGMENT * ATTN_SEGMENT
@@ -66,6 +72,19 @@ def buckets(query_start: NDArray[Any], at: I64, low: I64, high: I64, device: Dev
         put = [to_device(np.asarray(a, np.int64), device) for a in (rows, at[rows], low[rows], high[rows], seqs, start)]
         made.append(Bucket(put[0], put[1], put[2], put[3], put[4], put[5], length))
     return made
+
+
+def pieces(bucket: Bucket, heads: int, kv_heads: int, dim: int) -> Iterator[Bucket]:
+    """The bucket, cut along its sequences, then its queries, so that one segment fits the work arrays."""
+    num_seqs, num_queries = bucket.rows.shape
+    room = max(1, WORK_ELEMENTS // ATTN_SEGMENT)
+    queries = min(num_queries, max(1, room // heads))
+    seqs = max(1, room // max(kv_heads * dim, heads * queries))
+    for i in range(0, num_seqs, seqs):
+        for j in range(0, num_queries, queries):
+            mine = (slice(i, i + seqs), slice(j, j + queries))
+            rows, at, low, high = (x[mine] for x in (bucket.rows, bucket.at, bucket.low, bucket.high))
+            yield Bucket(rows, at, low, high, bucket.seqs[mine[0]], bucket.start[mine[0]], bucket.length)
 
 
 def attend(q: Tensor, bucket: Bucket, fetch: Fetch, kv_heads: int, how: Scoring) -> Tensor:

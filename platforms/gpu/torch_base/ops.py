@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.gpu.torch_base.attention import Fetch, Scoring, attend
+from octavo.platforms.gpu.torch_base.attention import Fetch, Scoring, attend, pieces
 from octavo.platforms.gpu.torch_base.functions import ACTIVATIONS, best_ids
 from octavo.platforms.gpu.torch_base.pages import TorchPages
 from octavo.platforms.gpu.torch_base.products import product
@@ -189,7 +189,8 @@ class TorchOps:
         rows = q.unflatten(1, (heads, -1))
         out = torch.zeros_like(rows)
         for bucket in step.causal(spec.groups[group].window):
-            out[bucket.rows] = attend(rows[bucket.rows], bucket, fetcher(bucket.seqs), spec.num_kv_heads, how)
+            for piece in pieces(bucket, heads, spec.num_kv_heads, spec.head_dim):
+                out[piece.rows] = attend(rows[piece.rows], piece, fetcher(piece.seqs), spec.num_kv_heads, how)
         return out.flatten(1)
 
     def varlen_attention(
@@ -208,13 +209,15 @@ class TorchOps:
         rows, *sides = (x.unflatten(1, (n, -1)) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
         how = Scoring(_f32(scale), alibi=alibi)
         out = torch.zeros_like(rows)
+        starts = self.step.starts()
+
+        def fetcher(seqs: Tensor) -> Fetch:
+            first = starts[seqs].unsqueeze(1)
+            return lambda which, at: (sides[which][(first + at).clamp_(max=rows.shape[0] - 1)], None)
+
         for bucket in self.step.both_ways(window):
-            first = bucket.rows[:, :1]
-
-            def fetch(which: int, at: Tensor, first: Tensor = first) -> tuple[Tensor, Tensor | None]:
-                return sides[which][(first + at).clamp_(max=rows.shape[0] - 1)], None
-
-            out[bucket.rows] = attend(rows[bucket.rows], bucket, fetch, kv_heads, how)
+            for piece in pieces(bucket, heads, kv_heads, rows.shape[2]):
+                out[piece.rows] = attend(rows[piece.rows], piece, fetcher(piece.seqs), kv_heads, how)
         return out.flatten(1)
 
     # -- output --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Integer sums run as float32 matrix products of small integers: every partial sum stays below 2^24, so that float32 holds it
 exactly in whatever order it is made. Where a block's sum can grow beyond that (K-quants, whole rows of w8a8) it is cut into
-parts that cannot, and the parts are added in float64. Groups are then scaled, s_a * d rounded first as the contract says, and
+parts that cannot, and the parts are added in int32. Groups are then scaled, s_a * d rounded first as the contract says, and
 added in float32; the order of that sum is torch's. Outputs and groups are walked in runs that keep work arrays small.
 """
 
@@ -118,7 +118,7 @@ def _exact_sum(q: Tensor, codes: Tensor, depth: int) -> Tensor:
     total: Tensor = None
     for start in range(0, width, depth):
         some = slice(start, min(start + depth, width))
-        part = torch.bmm(q[..., some], codes[..., some].transpose(1, 2)).double()
+        part = torch.bmm(q[..., some], codes[..., some].transpose(1, 2)).to(torch.int32)
         total = part if total is None else total.add_(part)
     return total.float()
 

@@ -14,7 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+OLDEST = (2, 5)
 torch: Any = import_module("torch")
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
+    raise ImportError(f"torch {torch.__version__} is installed, and {OLDEST[0]}.{OLDEST[1]} is the oldest that will do")
 Tensor: TypeAlias = Any
 Device: TypeAlias = Any
 

@@ -56,6 +56,12 @@ class Step:
             self._tables[group] = to_device(self.batch.block_tables[group].astype(np.int64), self.device)
         return self._tables[group]
 
+    def starts(self) -> Tensor:
+        """int64 [S]: the first row of every sequence."""
+        if "starts" not in self._arrays:
+            self._arrays["starts"] = to_device(self.batch.query_start[:-1].astype(np.int64), self.device)
+        return self._arrays["starts"]
+
     def causal(self, window: int) -> list[Bucket]:
         """Queries that see what lies before them and themselves, `window` tokens of it (0: all)."""
         low = np.maximum(self._at - window + 1, 0) if window else np.zeros_like(self._at)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.cases.common import F32, batch_of, normal, num_pages, one_layer
 
-from octavo.platforms.reference.kv import PagePool
+from octavo.platforms.reference.kv import PagePool, query_positions
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.registry import PLATFORMS
 
@@ -66,10 +66,15 @@ def test_passes_of_one_segment_give_what_one_pass_gives(
 
 
 def test_sequences_are_put_into_few_buckets() -> None:
-    batch = batch_of(SEQS)
-    at = np.arange(batch.num_tokens)
-    found = attention.buckets(batch.query_start, at, at, at, CPU)
-    assert [list(bucket.rows.shape) for bucket in found] == [[3, 1], [1, 3], [1, 40], [1, 70]]
+    """Alike in queries and in segments, each within a factor of two; without queries in none."""
+    seqs = (*((n, 1) for n in (5, 1500, 30, 1100, 2040, 511)), (0, 40), (100, 0), (30, 33), (2000, 3))
+    batch = batch_of(seqs)
+    at = query_positions(batch).astype(np.int64)
+    found = attention.buckets(batch.query_start, at, at * 0, at, CPU)
+    assert [bucket.seqs.tolist() for bucket in found] == [[0, 2, 5], [1, 3, 4], [9], [6, 8]]
+    assert [list(bucket.rows.shape) for bucket in found] == [[3, 1], [3, 1], [1, 3], [2, 40]]
+    assert found[3].rows[1].tolist() == [*range(46, 79), *[78] * 7]
+    assert [bucket.length for bucket in found] == [512, 2041, 2003, 63]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "int8"])
