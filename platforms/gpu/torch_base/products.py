@@ -97,13 +97,13 @@ def _groups(q: Tensor, s: Tensor, w: Integers, groups: slice, outs: slice) -> Te
     elif w.format.zero_point:
         codes.sub_(w.format.zero_point)
     if w.sub_scales is not None:
-        scales = w.sub_scales.unpack(groups, outs)
-        codes.unflatten(-1, (scales.shape[-1], -1)).mul_(scales.unsqueeze(-1))
-    isum = _exact_sum(q[groups], codes, DEPTHS.get(w.format.name, codes.shape[-1]))
+        scales = w.sub_scales.unpack(groups, outs).to(torch.int16)  # products of them and codes fit 16 bits
+        codes = (codes.unflatten(-1, (scales.shape[-1], -1)) * scales.unsqueeze(-1)).flatten(-2)
+    isum = _exact_sum(q[groups], codes.float(), DEPTHS.get(w.format.name, codes.shape[-1]))
     some = s[groups].unsqueeze(-1)
     out = isum.mul_(some * w.d[groups, outs].float().unsqueeze(1)).sum(0)
     if w.dmin is not None and w.sub_mins is not None:
-        minima = w.sub_mins.unpack(groups, outs)
+        minima = w.sub_mins.unpack(groups, outs).float()
         sums = q[groups].unflatten(-1, (minima.shape[-1], -1)).sum(-1)
         msum = torch.bmm(sums, minima.transpose(1, 2))
         out -= msum.mul_(some * w.dmin[groups, outs].float().unsqueeze(1)).sum(0)
@@ -133,7 +133,7 @@ def _row_product(q: Tensor, s: Tensor, w: Integers) -> Tensor:
     step = max(1, WORK_ELEMENTS // max(num_in, 1))
     for start in range(0, num_out, step):
         some = slice(start, min(start + step, num_out))
-        codes = w.codes.unpack(_ALL, some)
+        codes = w.codes.unpack(_ALL, some).float()
         out[:, some] = _exact_sum(q.unsqueeze(0), codes, DEPTHS["w8a8"])[0]
     return out.mul_(scale)
 

@@ -159,7 +159,7 @@ class TorchWeights:
         num_out, num_in = parts.codes.shape
         block = num_in if form.has_scales_apart and not form.group else max(form.group, form.block_size)
         codes = self._blocks(parts.codes, block)
-        offset = 1 << (form.bits - 1) if parts.codes.dtype == np.int8 else 0
+        offset = 1 << (form.bits - 1) if parts.codes.dtype == np.int8 and form.bits < 8 else 0
         bits, shift = _SUB_SCALES.get(form.name, (8, 0))
 
         def subs(field: NDArray[np.generic] | None, shift: int) -> Packed | None:
@@ -170,7 +170,7 @@ class TorchWeights:
                 return None
             return to_device(values.T.reshape(-1, num_out), self.device).to(_TYPES[scale_type])
 
-        zeros = None if parts.zeros is None else to_device(parts.zeros.T, self.device)
+        zeros = None if parts.zeros is None else to_device(parts.zeros.astype(np.int8).T, self.device)
         d, m, dmin = scales(parts.d), scales(parts.m), scales(parts.dmin)
         sub_scales, sub_mins = subs(parts.sub_scales, shift), subs(parts.sub_mins, 0)
         return Integers(form, pack(codes, form.bits, offset), d, m, dmin, sub_scales, sub_mins, zeros)
@@ -185,7 +185,7 @@ class TorchWeights:
 
 
 #: format -> (bits, offset) of its sub-scales; sub-minima have the same bits
-_SUB_SCALES = {"q2_k": (4, 0), "q3_k": (6, 32), "q4_k": (6, 0), "q5_k": (6, 0), "q6_k": (8, 128)}
+_SUB_SCALES = {"q2_k": (4, 0), "q3_k": (6, 32), "q4_k": (6, 0), "q5_k": (6, 0), "q6_k": (8, 0)}
 
 
 def _runs(raw: RawTensor) -> Iterator[RawTensor]:
