@@ -14,6 +14,11 @@
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
+// How chains begin. A product (FMUL) instead of FMLA to +0 saves the zeros, and gives -0 where +0 is due if the product is -0. FMLA and FADD
+// pass that on as it is, -0 for +0, or make both the same; so what is not -0 in the end is right. A sum of the contract begins as +0 and
+// becomes -0 only where a sum of two numbers is flushed: tiles with a -0 are rare, and are computed again from zeros.
+enum class Begin { kZero, kProduct };
+
 // Chains of one block: R rows x N vectors of four outputs.
 template <int R, int N>
 struct Chains {
@@ -25,78 +30,107 @@ struct Chains {
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) even[r][i] = odd[r][i] = V::zero();
   }
+
+  // Products with input k of the block, in `lane` of `in`.
+  template <Begin begin, int k, int lane>
+  OCTAVO_INLINE void add(int i, F w, const F (&in)[R]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      F& sum = k % 2 ? odd[r][i] : even[r][i];
+      if constexpr (begin == Begin::kProduct && k < 2)
+        sum = vmulq_laneq_f32(w, in[r], lane);
+      else
+        sum = vfmaq_laneq_f32(sum, w, in[r], lane);
+    }
+  }
 };
 
-// kStep: inputs of one vector of a row. `add` takes kStep inputs of every row, and their weights for outputs from 4 * part0 on.
-struct F32Weights {
-  static constexpr PackedKind kKind = PackedKind::f32;
-  using Input = float;
-  static constexpr int kStep = 4;
-  static OCTAVO_INLINE F weight(const uint8_t* at, int i, int part) {
-    return V::load(reinterpret_cast<const float*>(at) + 16 * i + 4 * part);
-  }
-  static OCTAVO_INLINE void weights(const uint8_t*& at, F (&w)[4]) {
-    Bytes four[4];
-    load_four(at, four);
+// Where the inputs of R rows are.
+template <class Input, int R>
+using RowsAt = const Input* [R];
+
+// Two vectors by one instruction. As assembly: gcc 12 pairs few of the loads of a long block. Nothing writes weights meanwhile.
+template <int offset>
+OCTAVO_INLINE void load_two(const uint8_t* at, Bytes& first, Bytes& second) {
+  asm("ldp %q0, %q1, [%2, %3]" : "=w"(first), "=w"(second) : "r"(at), "i"(offset));
+}
+
+// Whether M vectors come by one load from a pointer that goes on; others come two at a time, from the middle of the record, which is what
+// such loads reach.
+template <int R, int M>
+constexpr bool kIsStream = R == 1 && M == 4;
+
+// Step `step` of a block: M vectors.
+template <class W, int R, int step, int M>
+OCTAVO_INLINE void load_weights(const uint8_t*& at, Bytes (&w)[M]) {
+  constexpr int kOffset = W::kStepBytes * step - W::kRecord / 2;
+  if constexpr (kIsStream<R, M>)
+    load_four(at, w);
+  else if constexpr (M == 1)
+    w[0] = load_bytes(at + kOffset);
+  else
+    each<0, M / 2>([&](auto i) __attribute__((always_inline)) { load_two<kOffset + 32 * i>(at, w[2 * i], w[2 * i + 1]); });
+}
+
+// kStepBytes: weights of one input (bfloat16: of a pair) for a panel. kInputs: of one vector of a row.
+template <PackedKind kind, class InputType, int inputs, int step_bytes>
+struct Weights {
+  using Input = InputType;
+  static constexpr PackedKind kKind = kind;
+  static constexpr int kInputs = inputs, kStepBytes = step_bytes, kRecord = static_cast<int>(record_bytes(kind, 0));
+
+  template <int N>
+  static constexpr int kVectors = N * step_bytes / 64;  // of N parts
+};
+
+struct F32Weights : Weights<PackedKind::f32, float, 4, 64> {
+  template <int N>
+  static OCTAVO_INLINE void widen(const Bytes (&w)[N], F (&out)[N]) {
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) w[i] = vreinterpretq_f32_s8(four[i]);
+    for (int i = 0; i < N; ++i) out[i] = vreinterpretq_f32_s8(w[i]);
   }
 };
 
-struct F16Weights {
-  static constexpr PackedKind kKind = PackedKind::f16;
-  using Input = float;
-  static constexpr int kStep = 4;
-  static OCTAVO_INLINE F weight(const uint8_t* at, int i, int part) {
-    return V::load_f16(reinterpret_cast<const uint16_t*>(at) + 16 * i + 4 * part);
-  }
-  static OCTAVO_INLINE void weights(const uint8_t*& at, F (&w)[4]) {
-    halves16(at, w);
-    at += 32;
+struct F16Weights : Weights<PackedKind::f16, float, 4, 32> {
+  template <int M>
+  static OCTAVO_INLINE void widen(const Bytes (&w)[M], F (&out)[2 * M]) {
+#pragma GCC unroll 2
+    for (int i = 0; i < M; ++i) {
+      const float16x8_t both = vreinterpretq_f16_s8(w[i]);
+      out[2 * i] = vcvt_f32_f16(vget_low_f16(both));
+      out[2 * i + 1] = vcvt_high_f32_f16(both);
+    }
   }
 };
 
-template <class W, int R, int N>
-OCTAVO_INLINE void add_inputs(Chains<R, N>* chains, const float* x, int64_t ldx, const uint8_t* at, int part0) {
+struct BF16Weights : Weights<PackedKind::bf16, uint16_t, 8, 64> {};
+
+// Adds vector `part` of every row's inputs of a block.
+template <class W, Begin begin, int part, int R, int N>
+OCTAVO_INLINE void add_inputs(Chains<R, N>* chains, const RowsAt<float, R>& x, const uint8_t*& at) {
   F in[R];
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) in[r] = V::load(x + r * ldx);
+  for (int r = 0; r < R; ++r) in[r] = V::load(x[r] + 4 * part);
   each<0, 4>([&](auto n) __attribute__((always_inline)) {
+    Bytes packed[W::template kVectors<N>];
+    load_weights<W, R, 4 * part + n>(at, packed);
     F w[N];
-    if constexpr (R == 1 && N == 4)
-      W::weights(at, w);
-    else
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) w[i] = W::weight(at, n, part0 + i);
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i)
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        F& sum = n % 2 ? chains->odd[r][i] : chains->even[r][i];
-        sum = vfmaq_laneq_f32(sum, w[i], in[r], n);
-      }
+    W::widen(packed, w);
+    each<0, N>([&](auto i) __attribute__((always_inline)) { chains->template add<begin, 4 * part + n, n>(i, w[i], in); });
   });
 }
 
-struct BF16Weights {
-  static constexpr PackedKind kKind = PackedKind::bf16;
-  using Input = uint16_t;
-  static constexpr int kStep = 8;
-};
-
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-template <class W, int R, int N>
-OCTAVO_INLINE void add_inputs(Chains<R, N>* chains, const uint16_t* x, int64_t ldx, const uint8_t* at, int part0) {
+constexpr bool kHasProducts = false;
+
+template <class W, Begin, int part, int R, int N>
+OCTAVO_INLINE void add_inputs(Chains<R, N>* chains, const RowsAt<uint16_t, R>& x, const uint8_t*& at) {
   bfloat16x8_t in[R];
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) in[r] = vreinterpretq_bf16_u16(vld1q_u16(x + r * ldx));
+  for (int r = 0; r < R; ++r) in[r] = vreinterpretq_bf16_u16(vld1q_u16(x[r] + 8 * part));
   each<0, 4>([&](auto n) __attribute__((always_inline)) {
     Bytes w[N];
-    if constexpr (R == 1 && N == 4)
-      load_four(at, w);
-    else
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) w[i] = load_bytes(at + 64 * n + 16 * (part0 + i));
+    load_weights<W, R, 4 * part + n>(at, w);
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i)
 #pragma GCC unroll 8
@@ -107,30 +141,23 @@ OCTAVO_INLINE void add_inputs(Chains<R, N>* chains, const uint16_t* x, int64_t l
   });
 }
 #else
-template <class W, int R, int N>
-OCTAVO_INLINE void add_inputs(Chains<R, N>* chains, const uint16_t* x, int64_t ldx, const uint8_t* at, int part0) {
-  each<0, 2>([&](auto half) __attribute__((always_inline)) {
+constexpr bool kHasProducts = true;
+
+template <class W, Begin begin, int part, int R, int N>
+OCTAVO_INLINE void add_inputs(Chains<R, N>* chains, const RowsAt<uint16_t, R>& x, const uint8_t*& at) {
+  each<2 * part, 2 * part + 2>([&](auto four) __attribute__((always_inline)) {
     F in[R];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) in[r] = V::load_bf16(x + r * ldx + 4 * half);
+    for (int r = 0; r < R; ++r) in[r] = V::load_bf16(x[r] + 4 * four);
     each<0, 2>([&](auto n) __attribute__((always_inline)) {
       Bytes w[N];
-      if constexpr (R == 1 && N == 4)
-        load_four(at, w);
-      else
-#pragma GCC unroll 8
-        for (int i = 0; i < N; ++i) w[i] = load_bytes(at + 64 * (2 * half + n) + 16 * (part0 + i));
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) {
+      load_weights<W, R, 2 * four + n>(at, w);
+      each<0, N>([&](auto i) __attribute__((always_inline)) {
         const uint32x4_t pair = vreinterpretq_u32_s8(w[i]);
-        const F low = vreinterpretq_f32_u32(vshlq_n_u32(pair, 16));
-        const F high = vreinterpretq_f32_u32(vandq_u32(pair, vdupq_n_u32(0xFFFF0000u)));
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          chains->even[r][i] = vfmaq_laneq_f32(chains->even[r][i], low, in[r], 2 * n);
-          chains->odd[r][i] = vfmaq_laneq_f32(chains->odd[r][i], high, in[r], 2 * n + 1);
-        }
-      }
+        chains->template add<begin, 4 * four + 2 * n, 2 * n>(i, vreinterpretq_f32_u32(vshlq_n_u32(pair, 16)), in);
+        chains->template add<begin, 4 * four + 2 * n + 1, 2 * n + 1>(
+            i, vreinterpretq_f32_u32(vandq_u32(pair, vdupq_n_u32(0xFFFF0000u))), in);
+      });
     });
   });
 }
@@ -140,59 +167,97 @@ template <class W>
 struct DenseKernel {
   using Input = typename W::Input;
   static constexpr int kRows = 4, kPanels = 1, kSingles = 0, kInputBytes = sizeof(Input);
-  static constexpr int64_t kRecord = record_bytes(W::kKind, 0);
 
   const LinearArgs& a;
   int64_t panel_bytes;
 
+  template <int R>
+  static constexpr Begin kBegin = R > 1 && kHasProducts ? Begin::kProduct : Begin::kZero;
+
   // acc += one block of 32 inputs at x.
   template <int R, int N>
-  static OCTAVO_INLINE void block(const Input* x, int64_t ldx, const uint8_t* record, int part0, F (&acc)[R][N]) {
-    constexpr int kBytes = static_cast<int>(kRecord) / 32 * W::kStep;
+  static OCTAVO_INLINE void block(RowsAt<Input, R>& x, const uint8_t* record, F (&acc)[R][N]) {
     Chains<R, N> chains;
-    chains.clear();
-#pragma GCC unroll 2
-    for (int i = 0; i < 32; i += W::kStep, record += kBytes) add_inputs<W>(&chains, x + i, ldx, record, part0);
+    if (kBegin<R> == Begin::kZero) chains.clear();
+    const uint8_t* weights = record + (kIsStream<R, W::template kVectors<N>> ? 0 : W::kRecord / 2);
+    each<0, 32 / W::kInputs>([&](auto n) __attribute__((always_inline)) {
+      add_inputs<W, kBegin<R>, n>(&chains, x, weights);
+      // Nothing is loaded before there are registers for it.
+      asm("" : "+r"(weights), "+w"(chains.odd[R - 1][N - 1]));
+    });
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) acc[r][i] = V::add(acc[r][i], V::add(chains.even[r][i], chains.odd[r][i]));
   }
 
-  // N parts of the panel from part0 on; sums stay in registers.
+  // Adds blocks to sums of N parts of the panel, which stay in registers. `record`: the first block's, from the first part on.
   template <int R, int N>
-  void part_of_tile(const TileAt& at, int part0, float* sums) const {
-    const Input* x = static_cast<const Input*>(a.x) + at.row * a.ldx;
-    const uint8_t* record = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes;
-    const int64_t ldx = a.ldx;
-    Ahead<1> ahead(at, record, panel_bytes);
+  [[gnu::noinline]] void add_blocks(const TileAt& at, const Input* first, int64_t ldx, const uint8_t* record, int64_t blocks,
+                                    float* sums) const {
+    RowsAt<Input, R> x;
     F acc[R][N];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
+    for (int r = 0; r < R; ++r) {
+      x[r] = first + r * ldx;
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) acc[r][i] = V::zero();
-    int64_t left = a.k;
-    for (; left >= 32; left -= 32, x += 32, record += kRecord) {
-      if (part0 == 0) ahead.ask(record, kRecord);
-      block<R, N>(x, ldx, record, part0, acc);
+      for (int i = 0; i < N; ++i) acc[r][i] = V::load(sums + 16 * r + 4 * i);
     }
-    if (left > 0) {  // what is missing of the last block reads as +0
-      alignas(16) Input padded[R][32] = {};
-      for (int r = 0; r < R; ++r) std::memcpy(padded[r], x + r * ldx, static_cast<size_t>(left) * sizeof(Input));
-      block<R, N>(padded[0], 32, record, part0, acc);
+    for (Ahead<1> ahead(at, record, panel_bytes); blocks > 0; --blocks, record += W::kRecord) {
+      if (ahead.aim(record)) each<0, W::kRecord / 64>([&](auto line) __attribute__((always_inline)) { ahead.ask(64 * line); });
+      block<R, N>(x, record, acc);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) x[r] += 32;
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) V::store(sums + 16 * r + 4 * (part0 + i), acc[r][i]);
+      for (int i = 0; i < N; ++i) V::store(sums + 16 * r + 4 * i, acc[r][i]);
+  }
+
+  template <int R>
+  void all_parts(const TileAt& at, const Input* x, int64_t ldx, int64_t block, int64_t blocks, float* sums) const {
+    constexpr int N = R > 2 ? 2 : 4;
+    const uint8_t* record = static_cast<const uint8_t*>(a.weight) + at.panel * panel_bytes + block * W::kRecord;
+    TileAt one = at;
+    for (int part = 0; part < 4; part += N, one.turn = -1)  // the first asks for lines of all
+      add_blocks<R, N>(one, x, ldx, record + W::kStepBytes / 4 * part, blocks, sums + 4 * part);
+  }
+
+  // Sums of R rows, chains begun as kBegin<R> tells.
+  template <int R>
+  void products(const TileAt& at, float (&sums)[16 * R]) const {
+    const Input* x = static_cast<const Input*>(a.x) + at.row * a.ldx;
+    const int64_t blocks = a.k / 32, left = a.k % 32;
+    std::memset(sums, 0, sizeof sums);
+    all_parts<R>(at, x, a.ldx, 0, blocks, sums);
+    if (left == 0) return;
+    alignas(16) Input padded[R][32] = {};  // what is missing of the last block reads as +0
+    for (int r = 0; r < R; ++r) std::memcpy(padded[r], x + r * a.ldx + 32 * blocks, static_cast<size_t>(left) * sizeof(Input));
+    all_parts<R>(at, padded[0], 32, blocks, 1, sums);
+  }
+
+  // Whether none of them is -0.
+  template <int count>
+  static bool are_right(const float (&sums)[count]) {
+    I least = V::ibroadcast(0);
+#pragma GCC unroll 16
+    for (int i = 0; i < count; i += 4) least = vminq_s32(least, V::bits(V::load(sums + i)));
+    return vminvq_s32(least) > INT32_MIN;
+  }
+
+  template <int R>
+  [[gnu::noinline]] void again(TileAt at, float* sums) const {
+    static_assert(kBegin<1> == Begin::kZero);
+    for (int r = 0; r < R; ++r, ++at.row) products<1>(at, *reinterpret_cast<float(*)[16]>(sums + 16 * r));
   }
 
   template <int R, int C>
   void tile(const TileAt& at) const {
     static_assert(C == 1, "a panel at a time");
     alignas(16) float sums[R * 16];
-    constexpr int N = R > 2 ? 2 : 4;
-    for (int part0 = 0; part0 < 4; part0 += N) part_of_tile<R, N>(at, part0, sums);
+    products<R>(at, sums);
+    if (kBegin<R> == Begin::kProduct && !are_right(sums)) again<R>(at, sums);
     finish_tile<V, R, 1>(a, at.row, at.panel * kPanel, sums);
   }
 };
