@@ -22,6 +22,7 @@ struct Asking {
 
   OCTAVO_INLINE void share(int part, int parts) const {
     const int64_t first = 4 * tile + part;
+#pragma GCC unroll 4
     for (int64_t four = fours * first / (4 * tiles); four < fours * (first + parts) / (4 * tiles); ++four)
 #pragma GCC unroll 4
       for (int line = 0; line < 4; ++line) ahead.ask(256 * four + 64 * line);
@@ -59,7 +60,10 @@ inline void panel_of_pairs(const Kernel& kernel, const Span& s, int64_t panel, u
   Ahead<1> ahead(at, record, kernel.panel_bytes);
   typename Kernel::Ready ready;
   alignas(16) uint8_t sums[kMostPairedRows / (2 * kTilePairs)][kTilePairs * 128];
-  std::memset(sums, 0, static_cast<size_t>(tiles) * sizeof sums[0]);
+  for (uint8_t *some = sums[0], *end = sums[tiles]; some < end; some += 256) {
+    hide(some);  // pieces that are cleared in place; of all together the compiler would call memset
+    std::memset(some, 0, 256);
+  }
   const auto sums_of = [&](auto p, int64_t t) -> auto& {
     return *reinterpret_cast<typename Kernel::template Sums<decltype(p)::value>*>(sums[t]);
   };

@@ -15,7 +15,7 @@ template <int P, int N, bool is_ready>
   for (int i = 0; i < 2 * N; ++i)
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) isum[p][i] = sums[i / 2][i % 2][p];
-  for (; inputs > 0; inputs -= 32) {
+  for (int64_t steps = inputs / 32; steps > 0; --steps) {
     each<0, 4>([&](auto step) __attribute__((always_inline)) {
       if constexpr (is_ready)
         add_ready<P, N>(isum, codes, x);
