@@ -58,7 +58,7 @@ MATCHES = (
     Match("linear_f32", "neon", (f"{MATMUL}f32_f32p16x1b_6x16_neon_mla", f"{MATMUL}f32_f32p8x1biasf32_6x8x4_neon_mla")),
     Match("prepare_i8g32", "neon", (f"{PACK}qsi8d32p_f32_neon", f"{PACK}qsi8d32p4x8sb_f32_neon")),
     Match("prepare_i8row", "neon", (f"{PACK}qai8dxp_f32",)),
-    Match("prepare_bf16", "neon", (f"{PACK}bf16p8x4_f32_neon", f"{PACK}bf16p1x4_f32_neon")),
+    Match("prepare_bf16", "bf16", (f"{PACK}bf16p8x4_f32_neon", f"{PACK}bf16p1x4_f32_neon")),
 )  # fmt: skip
 
 

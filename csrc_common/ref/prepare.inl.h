@@ -1,18 +1,14 @@
-// prepare_bf16, prepare_i8gN, prepare_i8row: float32 rows -> the input form of a weight format (contract/linear.h).
+// prepare_i8gN, prepare_i8row, and prepare_bf16 from its own header: float32 rows -> the input form of a weight format (contract/linear.h).
 //
 // int8 per group (or row): s = amax / 127, q = half-even(x / s), both true divisions; the sums of q (per group, per 16 or per
 // row) let kernels take zero points and minima off. amax 0, and amax so small that s is flushed, give zeros and scale 0. A group that holds a
 // NaN or an infinity gives zeros and scale NaN, so that its row's outputs are NaN and no other row's. Inputs beyond k are
 // padded with zeros to whole groups (rows: to 64 values). One body for every level, over the vector class V.
 #pragma once
-#include "contract/linear.h"
-#include "packed/panels.h"
-#include "vec/native.h"
+#include "ref/prepare_bf16.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
-
-using V = vec::Native;
 
 // Sixteen int32 in [-127, 127] -> int8; returns their sum.
 inline int32_t store_codes(int8_t* q, const V::I (&v)[16 / V::kLanes]) {
@@ -137,18 +133,6 @@ inline void one_row(const float* x, int64_t k, int8_t* q, float* scale, int32_t*
   if (whole < k) *sum += codes_of(padded, 64, s, q + whole);
 }
 
-constexpr int64_t kPiece = 2048;  // inputs of one unit of work
-
-template <class Piece>
-inline void run_pieces(const PrepareArgs& a, const Step& step, const Lane& lane, Piece&& piece) {
-  const int64_t rows = num_rows(a.rows, step), pieces = round_up(a.k, kPiece) / kPiece;
-  for (int64_t begin, end; lane.claim(rows * pieces, lane.worthwhile(rows * pieces, a.k < kPiece ? a.k : kPiece), &begin, &end);)
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t first = unit % pieces * kPiece;
-      piece(unit / pieces, first, first + kPiece < a.k ? first + kPiece : a.k);
-    }
-}
-
 template <int group, int sum_every>
 inline void prepare_i8(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const PrepareArgs*>(raw);
@@ -168,18 +152,6 @@ inline void prepare_i8(const void* raw, const Step& step, const Lane& lane) {
 
 }  // namespace
 
-void prepare_bf16(const void* raw, const Step& step, const Lane& lane) {
-  const auto& a = *static_cast<const PrepareArgs*>(raw);
-  run_pieces(a, step, lane, [&](int64_t row, int64_t first, int64_t last) {
-    const float* x = a.x + row * a.ldx;
-    uint16_t* q = static_cast<uint16_t*>(a.q) + row * a.ldq;
-    int64_t i = first;
-#pragma GCC unroll 4
-    for (; i + V::kLanes <= last; i += V::kLanes) V::store_bf16(q + i, V::load(x + i));
-    if (i < last) V::store_bf16_n(q + i, V::load_n(x + i, static_cast<int>(last - i)), static_cast<int>(last - i));
-    for (i = last; i < round_up(last, 32); ++i) q[i] = 0;
-  });
-}
 void prepare_i8g32(const void* raw, const Step& step, const Lane& lane) { prepare_i8<32, 32>(raw, step, lane); }
 void prepare_i8g64(const void* raw, const Step& step, const Lane& lane) { prepare_i8<64, 64>(raw, step, lane); }
 void prepare_i8g128(const void* raw, const Step& step, const Lane& lane) { prepare_i8<128, 128>(raw, step, lane); }

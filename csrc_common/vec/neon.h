@@ -111,15 +111,29 @@ struct F32x4 {
   static F widen_bf16(uint16x4_t h) { return vreinterpretq_f32_u32(vshll_n_u16(h, 16)); }
   static F widen_f16(uint16x4_t h) { return vcvt_f32_f16(vreinterpret_f16_u16(h)); }
   static uint16x4_t narrow_f16(F x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
-  // The contract's rounding (scalar.h bf16_of); a NaN becomes one of all bits. BFCVTN does the same where denormals are flushed.
+  // The contract's rounding (scalar.h bf16_of): as BFCVTN does it where denormals are flushed.
   static uint16x4_t narrow_bf16(F x) {
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     return vreinterpret_u16_bf16(vcvt_bf16_f32(x));
 #else
-    const M u = vreinterpretq_u32_f32(x), keep = vorrq_u32(vcageq_f32(x, vdupq_n_f32(0x1p-126f)), vdupq_n_u32(0x80000000u));
-    const M up = vsraq_n_u32(vaddq_u32(u, vdupq_n_u32(0x7FFFu)), vshlq_n_u32(u, 15), 31);  // bit 16 of u: half to even
-    return vshrn_n_u32(vornq_u32(vandq_u32(up, keep), vceqq_f32(x, x)), 16);
+    const F y = flushed(x);
+    return vaddhn_u32(vreinterpretq_u32_f32(y), rounding_bf16(y));
 #endif
+  }
+  static uint16x8_t narrow_bf16(F low, F high) {
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(low), high));
+#else
+    const F y = flushed(high);
+    return vaddhn_high_u32(narrow_bf16(low), vreinterpretq_u32_f32(y), rounding_bf16(y));
+#endif
+  }
+  // Denormals to zero, NaN to quiet NaN. Compilers take FMUL by 1 for nothing at all.
+  static F flushed(F x) { return vmulxq_f32(x, vdupq_n_f32(1.0f)); }
+  // What makes the upper half of x's bits x rounded, half to even; nothing for a NaN, whose bits could overflow.
+  static M rounding_bf16(F x) {
+    const M is_odd = vtstq_u32(vreinterpretq_u32_f32(x), vdupq_n_u32(0x10000u));
+    return vandq_u32(vsubq_u32(vdupq_n_u32(0x7FFFu), is_odd), vceqq_f32(x, x));
   }
   static uint16x4_t load16_n(const uint16_t* p, int n) {
     alignas(8) uint16_t lanes[4] = {};

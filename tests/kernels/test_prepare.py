@@ -135,3 +135,13 @@ def test_bf16_ties_go_to_the_even_neighbour(kernel: Kernel) -> None:
     x = ((high << np.uint32(16)) | np.uint32(0x8000)).view(np.float32)[None]
     q, _, _ = prepare(kernel, x)
     assert np.array_equal(q[0, : x.size], (high + (high & 1)).astype(np.uint16))
+
+
+@pytest.mark.parametrize("kernel", variants("prepare_bf16"))
+def test_bf16_of_every_upper_half(kernel: Kernel) -> None:
+    """All exponents, signs, denormals, infinities and NaN, with lower halves around a tie and at the ends."""
+    high = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
+    lows = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    x = (high[None] | lows[:, None]).view(np.float32)
+    q, _, _ = prepare(kernel, x)
+    assert same_bits((q[:, : high.size].astype(np.uint32) << 16).view(np.float32), f32.to_bf16(x))
