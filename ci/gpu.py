@@ -27,7 +27,7 @@ HIP_FLAGS = (
     *("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "--no-gpu-bundle-output", "-O3"),
     *("-ffp-contract=off", "-fgpu-flush-denormals-to-zero"),
 )
-CUDA_FLAGS = ("-cubin", "-O3", "-ftz=true", "-fmad=false", "-prec-div=true", "-prec-sqrt=true")
+CUDA_FLAGS = ("-cubin", "-O3", "-Xptxas=-v", "-ftz=true", "-fmad=false", "-prec-div=true", "-prec-sqrt=true")
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ def build(target: Target, jobs: int = 2) -> Path:
     (target.folder / "kernels.json").write_text(json.dumps(rows, indent=0))
     for stale in set(target.folder.glob("*.co")) - set(files):
         stale.unlink()
+        stale.with_suffix(".log").unlink(missing_ok=True)
     return target.folder
 
 
@@ -135,7 +136,8 @@ def _compile(target: Target, source: Path) -> Path:
         command = [str(clang()), *HIP_FLAGS, f"--offload-arch={target.arch}"]
     else:
         command = ["nvcc", *CUDA_FLAGS, f"-arch={target.arch}"]
-    _run([*command, *COMMON, names, str(source), "-o", f"{made}.new"])
+    said = _run([*command, *COMMON, names, str(source), "-o", f"{made}.new"])
+    made.with_suffix(".log").write_text(said)
     os.replace(f"{made}.new", made)
     return made
 
@@ -158,7 +160,7 @@ def _run(command: list[str], text: str = "") -> str:
     done = subprocess.run(command, input=text, text=True, capture_output=True, cwd=ROOT)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}"[-4000:])
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def main() -> None:

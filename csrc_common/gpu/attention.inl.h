@@ -51,6 +51,7 @@ OCTAVO_GPU_FN float score_of(const Query& q, const float* x, const Keys& keys, i
   float acc = 0.0f;
   for (int64_t block = 0; block < q.head_dim; block += 32) {
     float even = 0.0f, odd = 0.0f;
+#pragma unroll 4
     for (int64_t i = block; i < block + 32; i += 2) {  // head_dim is even
       even = V::fma(x[i], i < q.head_dim ? Keys::widen(k[i]) : 0.0f, even);
       odd = V::fma(x[i + 1], i < q.head_dim ? Keys::widen(k[i + 1]) : 0.0f, odd);
@@ -71,9 +72,10 @@ OCTAVO_GPU_FN float score_of(const Query& q, const float* x, const Keys& keys, i
 // One segment: weights, their sum and maximum, then the dimensions of this thread of the weighted values.
 template <class Keys>
 OCTAVO_GPU_FN void segment(const Query& q, const Shared& shared, const Keys& keys, int64_t begin, float (&out)[kOwn], float* total,
-                           float* top) {
+                             float* top) {
   constexpr int kEach = kSegment / kAttentionThreads;
   float scores[kEach], most = -__builtin_inff();
+#pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int64_t j = begin + i * kAttentionThreads + thread();
     scores[i] = 0.0f;
@@ -82,6 +84,7 @@ OCTAVO_GPU_FN void segment(const Query& q, const Shared& shared, const Keys& key
     most = V::max(scores[i], most);
   }
   most = block_max(most, shared.waves);
+#pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int64_t j = begin + i * kAttentionThreads + thread();
     const bool is_seen = j >= q.low && j <= q.high;
@@ -92,6 +95,7 @@ OCTAVO_GPU_FN void segment(const Query& q, const Shared& shared, const Keys& key
   *top = most;
   if constexpr (Keys::kRounds) {
     sync();
+#pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int64_t j = begin + i * kAttentionThreads + thread();
       float& w = shared.weights[i * kAttentionThreads + thread()];
@@ -100,6 +104,7 @@ OCTAVO_GPU_FN void segment(const Query& q, const Shared& shared, const Keys& key
     }
     sync();
   }
+#pragma unroll
   for (int own = 0; own < kOwn; ++own) {
     const int64_t d = own * kAttentionThreads + thread();
     out[own] = 0.0f;
@@ -107,6 +112,7 @@ OCTAVO_GPU_FN void segment(const Query& q, const Shared& shared, const Keys& key
     for (int64_t block = begin; block < begin + kSegment; block += 32) {
       if (block > q.high || block + 31 < q.low) continue;
       float even = 0.0f, odd = 0.0f;
+#pragma unroll 4
       for (int64_t j = block; j < block + 32; j += 2) {
         const bool first = j >= q.low && j <= q.high, second = j + 1 >= q.low && j + 1 <= q.high;
         even = V::fma(shared.weights[j - begin], first ? Keys::widen(*keys.value(j, d)) : 0.0f, even);
@@ -131,12 +137,14 @@ OCTAVO_GPU_FN void attend(const Query& q, const Shared& shared, const Keys& keys
     float out[kOwn], part_sum, part_top;
     segment(q, shared, keys, begin, out, &part_sum, &part_top);
     if (begin <= q.low) {
+#pragma unroll
       for (int own = 0; own < kOwn; ++own) acc[own] = out[own];
       sum = part_sum;
       top = part_top;
       continue;
     }
     const float new_top = V::max(top, part_top), a = vec::exp_below<V>(top - new_top), b = vec::exp_below<V>(part_top - new_top);
+#pragma unroll
     for (int own = 0; own < kOwn; ++own) acc[own] = V::fma(acc[own], a, out[own] * b);
     sum = V::fma(sum, a, part_sum * b);
     top = new_top;
@@ -144,9 +152,11 @@ OCTAVO_GPU_FN void attend(const Query& q, const Shared& shared, const Keys& keys
   const bool has_seen = q.low <= q.high;
   if (sink && has_seen) {
     const float new_top = V::max(top, *sink), a = vec::exp_below<V>(top - new_top);
+#pragma unroll
     for (int own = 0; own < kOwn; ++own) acc[own] = acc[own] * a;
     sum = V::fma(sum, a, vec::exp_below<V>(*sink - new_top));
   }
+#pragma unroll
   for (int own = 0; own < kOwn; ++own) {
     const int64_t d = own * kAttentionThreads + thread();
     if (d < q.head_dim) y[d] = has_seen ? acc[own] / sum : 0.0f;

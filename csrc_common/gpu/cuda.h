@@ -4,7 +4,7 @@
 #define OCTAVO_GPU_FN __device__ __forceinline__
 #define OCTAVO_SHARED(T, name, count) __shared__ T name[count]
 #define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs) \
-  extern "C" __global__ void __launch_bounds__(threads) op##__##level(const ::octavo::Step* step_, ::octavo::Name##Args a)
+  extern "C" __global__ void __launch_bounds__(threads, 1) op##__##level(const ::octavo::Step* step_, ::octavo::Name##Args a)
 
 namespace octavo::gpu {
 
@@ -18,6 +18,9 @@ OCTAVO_GPU_FN int num_blocks_x() { return static_cast<int>(gridDim.x); }
 OCTAVO_GPU_FN int num_blocks_z() { return static_cast<int>(gridDim.z); }
 
 OCTAVO_GPU_FN void sync() { __syncthreads(); }
+
+// What lanes of a wave wrote to shared memory, the others of it may read.
+OCTAVO_GPU_FN void sync_wave() { __syncwarp(); }
 
 OCTAVO_GPU_FN int32_t word_of_float(float x) { return __float_as_int(x); }
 OCTAVO_GPU_FN float float_of_word(int32_t x) { return __int_as_float(x); }

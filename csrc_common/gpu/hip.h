@@ -32,6 +32,13 @@ OCTAVO_GPU_FN void sync() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+// What lanes of a wave wrote to shared memory, the others of it may read.
+OCTAVO_GPU_FN void sync_wave() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
 OCTAVO_GPU_FN int32_t word_of_float(float x) { return __builtin_bit_cast(int32_t, x); }
 OCTAVO_GPU_FN float float_of_word(int32_t x) { return __builtin_bit_cast(float, x); }
 

@@ -59,6 +59,7 @@ inline int num_blocks_x() { return place.grid[0]; }
 inline int num_blocks_z() { return place.grid[2]; }
 
 void sync();
+void sync_wave();
 
 inline int32_t word_of_float(float x) { return __builtin_bit_cast(int32_t, x); }
 inline float float_of_word(int32_t x) { return __builtin_bit_cast(float, x); }

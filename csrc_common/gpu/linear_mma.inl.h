@@ -17,6 +17,7 @@
 
 namespace octavo::gpu {
 
+constexpr int kAhead = 4;  // steps whose loads are on their way together
 constexpr int kMmaWaves = 4, kMmaThreads = kMmaWaves * kWave, kTile = 16;
 
 // How a format goes through matrix units: steps of 32 inputs, in order.
@@ -70,8 +71,17 @@ OCTAVO_GPU_FN void linear_few(const Step& step, const LinearArgs& a) {
   const int64_t panel = block_y(), first_row = static_cast<int64_t>(block_x()) * kTile, rows = num_rows(a.rows, step);
   if (first_row >= rows) return;
   typename Format::Sums sums;
-#pragma unroll 4
-  for (int64_t s = wave(); s < format.steps; s += kMmaWaves) {
+  int64_t s = wave();
+  for (; s + (kAhead - 1) * kMmaWaves < format.steps; s += kAhead * kMmaWaves) {
+    typename Format::Operand w[kAhead], x[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) format.weights(w[i], panel, s + i * kMmaWaves);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) format.inputs(x[i], first_row, rows, s + i * kMmaWaves);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) mma(sums, w[i], x[i]);
+  }
+  for (; s < format.steps; s += kMmaWaves) {
     typename Format::Operand w, x;
     format.weights(w, panel, s);
     format.inputs(x, first_row, rows, s);
@@ -91,6 +101,8 @@ constexpr int kWidePanels = 4, kWideTiles = 4;
 
 template <class Format>
 OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
+  using Word = decltype(typename Format::Sums{}.v[0] + typename Format::Sums{}.v[0]);
+  OCTAVO_SHARED(Word, staged, kMmaWaves * kWideTiles * kTile * (kPanel + 1));
   const Format format(a);
   const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kWidePanels;
   const int64_t first_row = static_cast<int64_t>(block_x()) * kWideTiles * kTile, rows = num_rows(a.rows, step);
@@ -108,15 +120,22 @@ OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
 #pragma unroll
       for (int t = 0; t < kWideTiles; ++t) mma(sums[p][t], w[p], x[t]);
   }
+  // Panel by panel through shared memory: sums must have fixed places in registers, and what follows a product is long.
+  Word* mine = staged + wave() * kWideTiles * kTile * (kPanel + 1);
 #pragma unroll
-  for (int p = 0; p < kWidePanels; ++p)
+  for (int p = 0; p < kWidePanels; ++p) {
 #pragma unroll
     for (int t = 0; t < kWideTiles; ++t)
 #pragma unroll
-      for (int i = 0; i < kValues; ++i) {
-        const int64_t row = first_row + t * kTile + row_of_b(i), out = (first_panel + p) * kPanel + row_of_a(i);
-        if (row < rows && out < a.n) finish(a, row, out, format.result(sums[p][t].v[i], row, out));
-      }
+      for (int i = 0; i < kValues; ++i) mine[(t * kTile + row_of_b(i)) * (kPanel + 1) + row_of_a(i)] = sums[p][t].v[i];
+    sync_wave();
+#pragma unroll 1
+    for (int at = lane(); at < kWideTiles * kTile * kPanel; at += kWave) {
+      const int64_t row = first_row + at / kPanel, out = (first_panel + p) * kPanel + at % kPanel;
+      if (row < rows && out < a.n) finish(a, row, out, format.result(mine[at / kPanel * (kPanel + 1) + at % kPanel], row, out));
+    }
+    sync_wave();
+  }
 }
 
 }  // namespace octavo::gpu

@@ -126,7 +126,7 @@ class Program:
         return [(launch.few.name, launch.many.name) for launch in self.list]
 
     def run(self, team: Any, step: Step, first: int, last: int) -> None:
-        """Puts instructions [first, last) in the queue: as a graph where such a step came before, else to be one the next time."""
+        """Puts instructions [first, last) in the queue: as a graph, where there are many."""
         del team
         if first >= last:
             return

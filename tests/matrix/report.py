@@ -2,10 +2,11 @@
 
 report.json: {
   "commit", "machine": {"processor", "python", "numpy", "compilers"}, "seconds", "notes": [text],
-  "cells": [{"name", "platform", "level", "how": native | emulated | qemu | forced | clang, "reason": '' or why not run,
+  "cells": [{"name", "platform", "level", "how": native | emulated | qemu | fibers | ..., "reason": '' or why not run,
              "is_exact": whether it is held to the reference's bits (true if absent),
              "ops": {op: {"passed", "failed", "max_error", "kernels": [name], "first_failure"}}, "seconds",
              "sve_bits", "levels", "warnings" (of the Arm processor),
+             "compiled": {family: as in ops, counting kernels}, "resources": [what a kernel takes], "code_bytes" (compiled),
              "chosen": [kernel] (forced), "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
   "kernel_tests": {compiler: {level: {"passed", "failed", "skipped"}}},
   "summary": {"run", "not_run", "passed", "failed"}
@@ -71,7 +72,7 @@ def assemble(rows: list[dict[str, Any]], tests: dict[str, Any], notes: list[str]
     passed = failed = 0
     for row in rows:
         failed += bool(row.get("error"))
-        for result in row.get("ops", {}).values():
+        for result in (*row.get("ops", {}).values(), *row.get("compiled", {}).values()):
             passed, failed = passed + result["passed"], failed + result["failed"]
         pair = row.get("same_as_gcc", {"equal": 0, "different": []})
         passed, failed = passed + pair["equal"], failed + len(pair["different"])
@@ -97,6 +98,17 @@ def _entry(row: dict[str, Any], op: str) -> str:
     return f"{result['passed']}, bit-equal"
 
 
+def _compiled(row: dict[str, Any]) -> list[str]:
+    """Kernels compiled for one chip: how many, how large, and those that take most registers."""
+    most = sorted(row["resources"], key=lambda kernel: -kernel["registers"])[:3]
+    failed = [result["first_failure"] for result in row["compiled"].values() if result["failed"]]
+    text = ", ".join(f"{k['kernel']} {k['registers']} ({k['waves']} waves, {k['shared_bytes']} B shared)" for k in most)
+    return [
+        f"- {row['name']}: {len(row['resources'])} kernels, {row['code_bytes'] / 1e6:.2f} MB; most registers: {text}",
+        *(f"- {row['name']}: FAILED: {why}" for why in failed),
+    ]
+
+
 def markdown(made: dict[str, Any]) -> str:
     """The report to read: op x cell, kernels, what was not run and why, then one summary line."""
     info = made["machine"]
@@ -117,6 +129,8 @@ def markdown(made: dict[str, Any]) -> str:
         kernels = sorted({kernel for result in row["ops"].values() for kernel in result["kernels"]})
         length = f" (SVE vectors of {row['sve_bits']} bits)" if row.get("sve_bits") else ""
         out.append(f"- {row['name']}{length}: {', '.join(kernels)}")
+    for row in made["cells"]:
+        out += _compiled(row) if "compiled" in row else []
     pairs = [row for row in ran if "same_as_gcc" in row]
     out += ["", *(f"- {row['name']}: {row['same_as_gcc']['equal']} results equal gcc's bit for bit" for row in pairs)]
     for row in made["cells"]:

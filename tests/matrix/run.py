@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.matrix import arm, report
+from tests.matrix import arm, gpu, report
 from tests.matrix.cases import ROOT, reference_results
 from tests.matrix.worker import FOLDER
 
@@ -199,6 +199,8 @@ def run_here(cell: dict[str, Any]) -> dict[str, Any] | list[Any]:
     """What a cell's conformance cases give."""
     if cell["platform"] == "torch":
         return worker("cell", cell["name"], python=torch_python())
+    if cell["how"] == "compiled":
+        return gpu.run_cell(cell["name"])
     if runs_by_qemu(cell):
         return arm.run_cell(cell["name"].removeprefix("arm-"), FOLDER / f"{cell['name']}.json")
     return worker("cell", cell["name"])
@@ -226,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(listed, dict):
         print(f"the cells cannot be listed: {listed['error']}", file=sys.stderr)
         return 2
-    listed = [cell for cell in [*with_torch(listed), *arm_cells()] if args.only in cell["name"]]
+    listed = [cell for cell in [*with_torch(listed), *arm_cells(), *gpu.cells()] if args.only in cell["name"]]
     if any(runs_by_qemu(cell) for cell in listed) and (why := arm.make()):
         listed = [{**cell, "error": why, "ops": {}} if runs_by_qemu(cell) else cell for cell in listed]
     with ThreadPoolExecutor(args.jobs) as pool:

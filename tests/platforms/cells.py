@@ -22,6 +22,7 @@ from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 
 NUM_THREADS = 2
 EMULATED = "octavo._avx_emulated"
+GPU_LEVELS = ("simt", "mma", "mmawide", "mmafast", "mmafastwide")
 
 
 @dataclass(frozen=True)
@@ -103,16 +104,23 @@ def native_cells() -> Iterator[Cell]:
 
 
 def gpu_cells() -> Iterator[Cell]:
-    """GPU kernels on the host, with waves of both widths."""
+    """GPU kernels on the host, by fibers with waves of both widths, and machine code of AMD's where an emulator is given; each
+    on plain arithmetic units alone, on matrix units with the bits of CPUs, and with float sums in their own order."""
     from ci.gpu import missing
+    from tests.platforms.gpu import emulated_device
 
-    for wave in (64, 32):
-        reason = missing("host")
-        yield _refused("gpu", f"wave{wave}", reason) if reason else gpu_cell(wave)
+    for arch in ("wave64", "wave32", *emulated_device.ARCHS):
+        is_emulated = arch.startswith("gfx")
+        reason = (missing("rocm") or emulated_device.missing()) if is_emulated else missing("host")
+        for level in ("simt", "mma", "mmafast"):
+            name = f"{arch}-{level}"
+            yield _refused("gpu", name, reason) if reason else gpu_cell(arch, level)
 
 
 @cache
-def gpu_cell(wave: int) -> Cell:
+def gpu_cell(arch: str, level: str) -> Cell:
+    from ci.gpu import Target, build
+    from tests.platforms.gpu.emulated_device import EmulatedDevice
     from tests.platforms.gpu.host_device import HostDevice, folder
 
     from octavo.platforms.gpu.eager import GpuEagerOps
@@ -120,15 +128,22 @@ def gpu_cell(wave: int) -> Cell:
     from octavo.platforms.gpu.sampling import HostSampler
     from octavo.platforms.gpu.weights import GpuWeights
 
-    platform = GpuPlatform(HostDevice(wave), folder(wave), ("simt",), "exact")
+    levels = GPU_LEVELS[: GPU_LEVELS.index(level) + (1 if level == "simt" else 2)]
+    is_emulated, numerics = arch.startswith("gfx"), "fast" if level == "mmafast" else "exact"
+    if is_emulated:
+        platform = GpuPlatform(EmulatedDevice(arch, 2), build(Target("rocm", arch)), levels, numerics)
+    else:
+        wave = int(arch.removeprefix("wave"))
+        platform = GpuPlatform(HostDevice(wave), folder(wave), levels, numerics)
     native = platform.native
 
     def ops(spec: KVSpec | None = None, num_pages: int = 1) -> GpuEagerOps:
         return GpuEagerOps(native, platform.team, spec, num_pages)
 
     return Cell(
-        "gpu", f"wave{wave}", ops, lambda: GpuWeights(native), HostSampler().sample, lambda op: {"simt"}, how="fibers"
-    )
+        "gpu", f"{arch}-{level}", ops, lambda: GpuWeights(native), HostSampler().sample, lambda op: set(levels),
+        how="emulated" if is_emulated else "fibers", is_exact=level != "mmafast",
+    )  # fmt: skip
 
 
 @cache

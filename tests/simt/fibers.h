@@ -167,6 +167,7 @@ HostRow::HostRow(const char* op, const char* level, const Field* fields, size_t 
 
 int thread() { return place.thread; }
 void sync() { yield(State::kAtBlock); }
+void sync_wave() { yield(State::kAtWave); }
 const int32_t* exchange(const int32_t* words, int count) {
   if (count > kMostWords) die("a lane has too many words for the others");
   Fiber& fiber = block.fibers[static_cast<size_t>(place.thread)];

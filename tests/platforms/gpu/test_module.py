@@ -68,7 +68,9 @@ def test_steps_of_one_bucket_share_a_graph_and_change_nothing(tmp_path: Path, mo
     launches: list[int] = []
     plain = HostGraph.launch
     monkeypatch.setattr(HostGraph, "launch", lambda self: (launches.append(id(self)), plain(self))[1])
-    entry = Entry("host", lambda: "", lambda threads, isa, numerics: GpuPlatform(HostDevice(), folder(64), isa, numerics))
+    entry = Entry(
+        "host", lambda: "", lambda threads, isa, numerics: GpuPlatform(HostDevice(), folder(64), isa, numerics)
+    )
     monkeypatch.setattr(registry, "PLATFORMS", (entry, *registry.PLATFORMS))
     model = tiny.write_safetensors("llama", tmp_path)
     prompts = bits.prompts([5, 9, 20, 3])
