@@ -16,7 +16,7 @@ from octavo.engine.errors import ConfigError
 ENVIRONMENT = {
     "OCTAVO_PLATFORM": "what runs without --device: auto, cpu, cuda, rocm, cuda:1, x86, arm, portable, torch, reference",
     "OCTAVO_ISA": "comma list of CPU feature levels to intersect with what the chip has, e.g. avx2 or avx2,avx512",
-    "OCTAVO_NUMERICS": "exact (default): the same bits on every CPU level; fast: quicker kernels whose last bits differ",
+    "OCTAVO_NUMERICS": "exact (default of CPUs): the same bits on every chip; fast (default of GPUs): quicker, last bits differ",
     "OCTAVO_QUANTIZATION": "format that the layers of a model of floats are rounded to while it is loaded, e.g. q8_0; or none",
     "OCTAVO_THREADS": "compute threads (default: the CPU budget of this container)",
     "OCTAVO_CACHE": "cache folder (default ~/.cache/octavo)",
@@ -52,7 +52,7 @@ class Environment:
 
     platform: str | None = None
     isa: tuple[str, ...] | None = None
-    numerics: str = "exact"
+    numerics: str = ""  # exact or fast; not given: what the platform is made for (CPUs: exact, GPUs: fast)
     quantization: str = "none"
     threads: int | None = None
     cache: Path = Path("~/.cache/octavo")
@@ -85,7 +85,7 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
     def word(option: str, usual: str) -> str:
         name = f"OCTAVO_{option.upper()}"
         value = (text(name) or usual).lower()
-        if value not in CHOICES[option]:
+        if value and value not in CHOICES[option]:
             raise ConfigError(f"{name}={value}: allowed are {', '.join(CHOICES[option])}")
         return value
 
@@ -93,7 +93,7 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
     return Environment(
         platform=text("OCTAVO_PLATFORM"),
         isa=None if isa is None else levels_of(isa),
-        numerics=word("numerics", "exact"),
+        numerics=word("numerics", ""),
         quantization=word("quantization", "none"),
         threads=None if threads is None else int(threads),
         cache=Path(text("OCTAVO_CACHE") or "~/.cache/octavo").expanduser(),

@@ -166,7 +166,7 @@ def _entries(word: str) -> list[Entry]:
 
 
 def choose_platform(
-    name: str | None, num_threads: int, isa: tuple[str, ...] | None = None, numerics: str = "exact"
+    name: str | None, num_threads: int, isa: tuple[str, ...] | None = None, numerics: str = ""
 ) -> Chosen:
     """The platform that `name` stands for, or the first of the list that runs here (None, auto; cpu: without GPUs). Unknown names
     are errors, and so are refusals of what was asked for by name: nothing else takes its place. `numerics`: "exact" keeps every

@@ -38,7 +38,7 @@ class CpuPlatform(RecordedPlatform):
         num_threads: int,
         isa: tuple[str, ...] | None = None,
         module: str = "",
-        numerics: str = "exact",
+        numerics: str = "",
     ) -> None:
         self.native = Native(load(module or self.module), isa, is_fast=numerics == "fast")
         self.refuse_levels()

@@ -26,12 +26,10 @@ class GpuPlatform(RecordedPlatform):
     num_threads = 1
     recorder = GpuRecorder
 
-    def __init__(
-        self, device: Device, folder: Path, isa: tuple[str, ...] | None = None, numerics: str = "fast"
-    ) -> None:
+    def __init__(self, device: Device, folder: Path, isa: tuple[str, ...] | None = None, numerics: str = "") -> None:
         self.name = device.facts.kind
         self.device = device
-        self.native: GpuNative = GpuNative(open_module(device, folder), isa, is_fast=numerics == "fast")
+        self.native: GpuNative = GpuNative(open_module(device, folder), isa, is_fast=numerics != "exact")
         self.selftest = GpuSelfTest(self.native)
 
     @cached_property

@@ -112,7 +112,8 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
     add("--no-prefix-cache", action="store_true", help="compute every prompt anew")
     choice(
-        "--numerics", "exact: the same bits on every CPU level (default); fast: quicker kernels whose last bits differ"
+        "--numerics",
+        "exact: the same bits on every chip (default on CPUs); fast: quicker, last bits differ (default on GPUs)",
     )
     add("--isa", metavar="LEVELS", help="CPU levels to use, comma separated (OCTAVO_ISA; default: all there are)")
 
