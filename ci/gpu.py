@@ -19,8 +19,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build/gpu"
-ROCM = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
-CUDA = ("sm_80", "sm_90", "sm_100")
+ROCM = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "gfx11-generic", "gfx12-generic")
+CUDA = ("sm_80", "sm_90", "sm_100", "sm_120")
 HOST = ("wave64", "wave32")
 COMMON = ("-std=c++17", "-DOCTAVO_GPU", f"-I{ROOT / 'csrc_common'}")
 HIP_FLAGS = (
