@@ -213,6 +213,7 @@ def test_a_device_that_nobody_closed_gives_all_back(rig: Rig) -> None:
 def test_closing_a_broken_device_does_not_raise(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     device = rig.open()
     device.alloc(64)
+    device.free(device.alloc(1 << 17))
     rig.fake.plan(rig.names["wait"], 719)
     device.close()
     assert "was closed with a failure" in caplog.text

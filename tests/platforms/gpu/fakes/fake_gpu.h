@@ -26,7 +26,7 @@ typedef int (*Fibers)(const char *kernel, unsigned x, unsigned y, unsigned z, un
 typedef struct { char names[256]; } Module;
 typedef struct { int recording; Graph *graph, due; } Stream;
 typedef struct { double at; Stream *stream; } Event;
-typedef struct { void *at; size_t bytes; } Block;
+typedef struct { void *at; size_t bytes; int what; } Block;
 
 static Device devices[kMaxDevices];
 static int num_devices = 1, current = -1, live[5];  // live: 0 memory, 1 pinned, 2 graphs, 3 modules, 4 streams and events
@@ -78,7 +78,7 @@ static int take(void **out, size_t bytes, int what) {
   if (what == 0 && used + bytes > total) return kOutOfMemory;
   void *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
   memset(at, 0xcd, bytes);
-  for (int i = 0; i < kMaxBlocks; ++i) if (!blocks[i].at) { blocks[i] = (Block){at, bytes}; break; }
+  for (int i = 0; i < kMaxBlocks; ++i) if (!blocks[i].at) { blocks[i] = (Block){at, bytes, what}; break; }
   if (what == 0) used += bytes;
   ++live[what];
   *out = at;

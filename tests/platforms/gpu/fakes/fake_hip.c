@@ -26,8 +26,9 @@ hipError_t hipHostMalloc(void **out, size_t bytes, unsigned flags) { ENTER(); NE
 hipError_t hipHostFree(void *at) { ENTER(); return give(at, 1); }
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, Stream *s) {
   ENTER();
-  const int is_to = block_of(to) != NULL, is_from = block_of(from) != NULL;  // 1 = host to device, 2 = back, 3 = within
-  NEED(kind >= 1 && kind <= 3 && (kind == 2 || is_to) && (kind == 1 || is_from));
+  const Block *a = block_of(to), *b = block_of(from);
+  const int is_to = a && a->what == 0, is_from = b && b->what == 0;  // of the device
+  NEED(kind == 1 ? is_to && !is_from : kind == 2 ? !is_to && is_from : kind == 3 && is_to && is_from);
   return put(s, (Op){.kind = 0, .target = to, .source = from, .bytes = bytes});
 }
 hipError_t hipMemsetAsync(void *to, int value, size_t bytes, Stream *s) {
