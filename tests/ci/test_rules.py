@@ -53,6 +53,11 @@ PLANTED = [
     ),
     ("no_code_from_data", {"engine/a.py": "import pickle\n"}, "imports pickle"),
     ("no_code_from_data", {"platforms/a.py": "def f():\n    import torch\n"}, "imports torch"),
+    (
+        "no_code_from_data",
+        {"platforms/a.py": "from importlib import import_module\ntorch = import_module('torch')\n"},
+        "imports torch",
+    ),
     ("no_code_from_data", {"quant/a.py": "x = eval('1')\n"}, "calls eval"),
     (
         "no_code_from_data",
