@@ -1,4 +1,4 @@
-"""Packs code objects as wheels of data, dist/octavo_rocm-*.whl and dist/octavo_cuda-*.whl: `python -m ci.gpu_wheel [rocm] [cuda]`.
+"""Packs code objects as wheels of data, dist/octavo_{rocm,cuda}-*.whl: `python -m ci.gpu_wheel [rocm] [cuda]`.
 
 Each holds one package (octavo_rocm, octavo_cuda) with a folder per chip, has the version of octavo itself, and needs nothing. It
 is then installed into an empty environment and asked for every chip's table of kernels.
@@ -79,7 +79,17 @@ def try_wheel(wheel: Path, kind: str) -> str:
     shutil.rmtree(home, ignore_errors=True)
     venv.create(home, with_pip=False)
     python = home / "bin/python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install", "-q", "--no-deps"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        str(python),
+        "install",
+        "-q",
+        "--no-deps",
+    ]
     subprocess.run([*pip, str(wheel)], check=True)
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(

@@ -19,6 +19,12 @@ from octavo.platforms.gpu.device import Device
 MAX_GROUPS = 8
 _HEAD = struct.Struct("<3q8Q" + "Qq" * MAX_GROUPS)
 _ALIGN = 64
+#: steps that may be on their way to the device at a time
+STAGED = 8
+
+
+def _up(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGN) * _ALIGN
 
 
 class Step:
@@ -43,55 +49,69 @@ class Step:
             raise PlatformError(f"{len(tables)} KV groups; a step holds at most {MAX_GROUPS}")
         self.counts = (num_tokens, num_seqs, num_logits)
         positions = None if positions is None else np.asarray(positions).reshape(-1)[:num_tokens]
-        self.arrays = [token_ids, positions, query_start, kv_len, token_seq, token_types, logits_rows]
-        self.tables = list(tables)
+        given = (token_ids, positions, query_start, kv_len, token_seq, token_types, logits_rows)
+        self.arrays = [None if array is None else np.asarray(array, np.int32) for array in given]
+        self.tables = [np.asarray(table, np.int32) for table in tables]
         self.pool = pool
         self.longest = 0 if kv_len is None or num_seqs == 0 else int(np.max(kv_len[:num_seqs]))
 
-    def packed(self, address: int) -> NDArray[np.uint8]:
-        """The bytes of the whole step as it lies at `address`."""
-        parts, at = [], -(-_HEAD.size // _ALIGN) * _ALIGN
-        pointers = []
+    def num_bytes(self) -> int:
+        """Of the whole step as it lies in memory."""
+        parts = [array.size * 4 for array in (*self.arrays, *self.tables) if array is not None]
+        return sum(_up(size) for size in (_HEAD.size, *parts))
+
+    def pack(self, into: NDArray[np.uint8], address: int) -> None:
+        """Writes the step as it is to lie at `address`."""
+        at, pointers = _up(_HEAD.size), []
         for array in (*self.arrays, *self.tables):
             if array is None:
                 pointers.append(0)
                 continue
-            flat = np.ascontiguousarray(array, np.int32).reshape(-1).view(np.uint8)
             pointers.append(address + at)
-            parts.append((at, flat))
-            at += -(-flat.size // _ALIGN) * _ALIGN
-        out = np.zeros(at, np.uint8)
+            into[at : at + array.size * 4].view(np.int32)[:] = array.reshape(-1)
+            at += _up(array.size * 4)
         groups: list[int] = []
         for pointer, table in zip(pointers[len(self.arrays) :], self.tables, strict=True):
             groups += [pointer, table.shape[1]]
         groups += [0] * (2 * MAX_GROUPS - len(groups))
         head = _HEAD.pack(*self.counts, *pointers[: len(self.arrays)], self.pool, *groups)
-        out[: _HEAD.size] = np.frombuffer(head, np.uint8)
-        for start, flat in parts:
-            out[start : start + flat.size] = flat
-        return out
+        into[: _HEAD.size] = np.frombuffer(head, np.uint8)
 
 
 class StepMemory:
-    """Where a device keeps the step in hand; grows with the largest."""
+    """Where a device keeps the step in hand; grows with the largest. Steps go there from page-locked memory, several of which
+    may be on their way."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.address = 0
         self._bytes = 0
+        self._staged: list[NDArray[np.uint8]] = []
+        self._turn = 0
         self._step: Step | None = None
 
     def hold(self, step: Step) -> int:
         """The address of `step` on the device, where it is put if it is not there yet."""
-        if self._step is not step:
-            packed = step.packed(self.address)
-            if packed.size > self._bytes:
-                if self.address:
-                    self.device.synchronize()
-                    self.device.free(self.address)
-                self._bytes = 2 * packed.size
-                self.address = self.device.alloc(self._bytes)
-                packed = step.packed(self.address)
-            self.device.write(self.address, packed)
-            self._step = step
+        if self._step is step:
+            return self.address
+        size = step.num_bytes()
+        if size > self._bytes:
+            self._grow(2 * size)
+        if self._turn == len(self._staged):  # the first of them may not have got there yet
+            self.device.synchronize()
+            self._turn = 0
+        staged = self._staged[self._turn][:size]
+        self._turn += 1
+        step.pack(staged, self.address)
+        self.device.write(self.address, staged)
+        self._step = step
         return self.address
+
+    def _grow(self, num_bytes: int) -> None:
+        self.device.synchronize()
+        if self.address:
+            self.device.free(self.address)
+        self._bytes = num_bytes
+        self.address = self.device.alloc(num_bytes)
+        self._staged = [self.device.pinned(num_bytes) for _ in range(STAGED)]
+        self._turn = 0
