@@ -1,0 +1,150 @@
+"""What GPU kernels read, and how many matrix instructions they issue, against the least there is: counted, no time.
+
+    octavo bench gpu/counts -- [--arch gfx950] [--only PREFIX,...] [--docs]
+
+gpu.ARCH.KERNEL.SHAPE.reads  lines of 64 bytes of global memory that waves ask for, as a multiple of weights, inputs, keys and
+                             values read once
+gpu.ARCH.KERNEL.SHAPE.mma    matrix instructions as a multiple of those that the shape needs at least (0: none is used)
+--docs writes the table of docs/gpu.md. Needs an emulator of AMD's machine code (docs/gpu.md, "How it is proven") and clang-22.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.arm.page import markdown, written
+from benchmarks.common import ROOT, parser, report, row
+from ci.gpu import Target, build, missing
+from tests.platforms.gpu import emulated_device
+
+from octavo.platforms.gpu.eager import GpuEagerOps
+from octavo.platforms.gpu.platform import GpuPlatform
+from octavo.platforms.gpu.weights import GpuWeights
+from octavo.platforms.selftest.values import batch, one_layer, tensors, values
+
+PAGE = ROOT / "docs/gpu.md"
+NUM_UNITS = 4  # of the emulated device: more blocks than these would only take longer
+INPUTS_OF_MMA = 32
+
+
+@dataclass(frozen=True)
+class Product:
+    """A linear op: format, rows, inputs, outputs."""
+
+    form: str
+    rows: int
+    num_in: int
+    num_out: int
+    prefix: str = "linear_"
+
+    @property
+    def shape(self) -> str:
+        return f"{self.num_out} x {self.num_in}, {self.rows} rows"
+
+    def run(self, platform: GpuPlatform) -> int:
+        """Runs it; returns the bytes that must be read at least."""
+        stored = tensors("counts", self.form, self.num_out, self.num_in)[0]
+        weight = GpuWeights(platform.native).linear([stored])
+        GpuEagerOps(platform.native, platform.team).linear(values("counts x", self.rows, self.num_in), weight)
+        width = {"": 4, "prepare_bf16": 2}.get(weight.packed.prepare, 1)
+        return weight.packed.num_bytes(self.num_out, self.num_in) + self.rows * self.num_in * width
+
+    @property
+    def least_mma(self) -> int:
+        return -(-self.num_out // 16) * -(-self.rows // 16) * -(-self.num_in // INPUTS_OF_MMA)
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Attention of one new token per sequence over `length` tokens, itself included."""
+
+    dtype: Any
+    length: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    prefix: str = "paged_attention_"
+    least_mma: int = 0
+
+    @property
+    def shape(self) -> str:
+        return f"{self.length} tokens, {self.heads}:{self.kv_heads} heads of {self.head_dim}"
+
+    def run(self, platform: GpuPlatform) -> int:
+        spec, width = one_layer(self.dtype, self.kv_heads, self.head_dim), self.kv_heads * self.head_dim
+        step, stored = batch([(self.length - 1, 1)]), batch([(0, self.length - 1)])
+        stored.block_tables = step.block_tables
+        pages = 1 + int(step.block_tables[0].max())
+        ops = GpuEagerOps(platform.native, platform.team, spec, pages, max_len=self.length + 1)
+        for tag, rows in (("past", stored), ("new", step)):
+            ops.begin(rows)
+            k, v = (values(f"{name} {tag}", rows.num_tokens, width) for name in "kv")
+            ops.kv_append(k, v, layer=0)
+        q = values("q", 1, self.heads * self.head_dim)
+        ops.paged_attention(q, layer=0, heads=self.heads, scale=self.head_dim**-0.5)
+        element, scales = {"bf16": 2, "int8": 1}[self.dtype], 8 if self.dtype == "int8" else 0
+        return self.kv_heads * self.length * (2 * self.head_dim * element + scales)
+
+
+CASES: tuple[Product | Decode, ...] = (
+    *(Product(form, rows, 1024, 64) for form in ("bf16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128") for rows in (1, 16)),
+    *(Product(form, 64, 512, 256) for form in ("bf16", "w8a8", "q4_0", "i4g128")),
+    Decode("bf16", 1024, 8, 1, 128),
+    Decode("bf16", 1024, 4, 4, 64),
+    Decode("int8", 1024, 8, 1, 128),
+)
+
+
+def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Two rows per case."""
+    if why := missing("rocm") or emulated_device.missing():
+        raise SystemExit(why)
+    folder = build(Target("rocm", args.arch))
+    for case in CASES:
+        if not case.prefix.startswith(tuple(args.only.split(","))):
+            continue
+        device = emulated_device.EmulatedDevice(args.arch, NUM_UNITS)
+        least = case.run(GpuPlatform(device, folder))
+        mine = [(name, stats) for name, _, stats in device.stats if name.startswith(case.prefix)]
+        read = 64 * sum(stats.lines["global_load"] for _, stats in mine)
+        issued = sum(stats.count["MFMA"] for _, stats in mine)
+        kernel = " + ".join(dict.fromkeys(name for name, _ in mine))
+        same = {"kernel": kernel, "shape": case.shape, "arch": args.arch}
+        name = f"gpu.{args.arch}.{kernel}.{case.shape}"
+        yield row(f"{name}.reads", "x the least", [read / least], what="reads", **same)
+        yield row(
+            f"{name}.mma", "x the least", [issued / case.least_mma if case.least_mma else 0.0], what="mma", **same
+        )
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """A row per kernel and shape."""
+    lines: dict[tuple[str, str], dict[str, float]] = {}
+    for one in found:
+        lines.setdefault((one["kernel"], one["shape"]), {})[one["what"]] = one["median"]
+    return markdown(
+        ("kernel", "shape", "bytes read / least", "matrix instructions / least"),
+        ((f"`{kernel}`", shape, f"{cells['reads']:.2f}", f"{cells['mma']:.2f}" if cells["mma"] else "-")
+         for (kernel, shape), cells in lines.items()),
+    )  # fmt: skip
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--arch", default="gfx950", choices=emulated_device.ARCHS)
+    options.add_argument("--only", default="", metavar="PREFIX,...", help="ops that begin so (default: all)")
+    options.add_argument("--docs", action="store_true", help="write the table of docs/gpu.md; needs all kernels")
+    args = options.parse_args()
+    if args.docs and args.only:
+        options.error("--docs writes the whole table: leave --only out")
+    found: list[dict[str, Any]] = []
+    report((found.append(result) or result for result in results(args)), args, "gpu-counts")
+    if args.docs:
+        PAGE.write_text(written(PAGE.read_text(), {"gpu_counts": table(found)}))
+
+
+if __name__ == "__main__":
+    main()
