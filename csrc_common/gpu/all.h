@@ -8,4 +8,5 @@
 #include "gpu/norm.inl.h"
 #include "gpu/pack.inl.h"
 #include "gpu/prepare.inl.h"
+#include "gpu/sample.inl.h"
 #include "gpu/token.inl.h"

@@ -28,6 +28,12 @@ OCTAVO_GPU_FN float float_of_word(int32_t x) { return __int_as_float(x); }
 OCTAVO_GPU_FN int32_t shuffle(int32_t x, int from) { return __shfl_sync(0xFFFFFFFFu, x, from); }
 OCTAVO_GPU_FN int32_t shuffle_xor(int32_t x, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, x, mask); }
 
+// Sums in shared memory, whole; returns what was there.
+OCTAVO_GPU_FN uint32_t add_shared(uint32_t* at, uint32_t x) { return atomicAdd(at, x); }
+OCTAVO_GPU_FN uint64_t add_shared(uint64_t* at, uint64_t x) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(x));
+}
+
 // c + the sum of four products of signed bytes, exactly.
 OCTAVO_GPU_FN int32_t dot4(int32_t a, int32_t b, int32_t c) { return __dp4a(a, b, c); }
 

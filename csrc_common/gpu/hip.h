@@ -48,6 +48,12 @@ OCTAVO_GPU_FN int32_t shuffle_xor(int32_t x, int mask) {
   return __builtin_amdgcn_ds_bpermute((lane ^ mask) << 2, x);
 }
 
+// Sums in shared memory, whole; returns what was there.
+template <class T>
+OCTAVO_GPU_FN T add_shared(T* at, T x) {
+  return __hip_atomic_fetch_add(at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+
 // c + the sum of four products of signed bytes, exactly.
 OCTAVO_GPU_FN int32_t dot4(int32_t a, int32_t b, int32_t c) {
 #if defined(__GFX9__)

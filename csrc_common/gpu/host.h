@@ -67,6 +67,14 @@ inline float float_of_word(int32_t x) { return __builtin_bit_cast(float, x); }
 int32_t shuffle(int32_t x, int from);
 inline int32_t shuffle_xor(int32_t x, int mask) { return shuffle(x, (thread() % kWave) ^ mask); }
 
+// Sums in shared memory, whole; returns what was there. Fibers take turns only at shuffles and barriers.
+template <class T>
+T add_shared(T* at, T x) {
+  const T old = *at;
+  *at = old + x;
+  return old;
+}
+
 inline int32_t dot4(int32_t a, int32_t b, int32_t c) {
   for (int i = 0; i < 32; i += 8) c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
   return c;

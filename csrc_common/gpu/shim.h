@@ -1,5 +1,5 @@
 // What a GPU kernel may use, the same on AMD, on NVIDIA and on the host that stands in for one: threads of a block, barriers,
-// shuffles within a wave, memory of a block, dot products of bytes. Everything else is plain C++.
+// shuffles within a wave, memory of a block and atomic sums there, dot products of bytes. Everything else is plain C++.
 //
 // A kernel is declared by OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs): blocks of `threads`, the arguments of
 // csrc_common/contract, and the rows and outputs that one block computes, which the launcher forms the grid from. Its name is
@@ -35,5 +35,9 @@ OCTAVO_GPU_FN int wave() { return thread() / kWave; }
 
 OCTAVO_GPU_FN float shuffle_xor(float x, int mask) { return float_of_word(shuffle_xor(word_of_float(x), mask)); }
 OCTAVO_GPU_FN float shuffle(float x, int from) { return float_of_word(shuffle(word_of_float(x), from)); }
+OCTAVO_GPU_FN uint64_t shuffle(uint64_t x, int from) {
+  const auto low = static_cast<uint32_t>(shuffle(static_cast<int32_t>(x), from));
+  return static_cast<uint64_t>(static_cast<uint32_t>(shuffle(static_cast<int32_t>(x >> 32), from))) << 32 | low;
+}
 
 }  // namespace octavo::gpu

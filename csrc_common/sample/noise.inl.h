@@ -19,13 +19,13 @@ template <class W>
 struct Counter {
   typename W::Wide c0, c1, c2, c3;
 
-  Counter(const NoiseKey& key, typename W::Wide block)
+  OCTAVO_FN Counter(const NoiseKey& key, typename W::Wide block)
       : c0(block),
         c1(W::same(static_cast<uint32_t>(key.position))),
         c2(W::same(key.choice)),
         c3(W::same(static_cast<uint32_t>((static_cast<uint64_t>(key.position) >> 32) & 0xFFFFFFu))) {}
 
-  void round(uint32_t k0, uint32_t k1) {
+  OCTAVO_FN void round(uint32_t k0, uint32_t k1) {
     const auto p0 = W::product(c0, 0xD2511F53u), p1 = W::product(c2, 0xCD9E8D57u);
     c0 = W::wxor(W::wxor(W::high(p1), c1), W::same(k0));
     c2 = W::wxor(W::wxor(W::high(p0), c3), W::same(k1));
@@ -36,7 +36,7 @@ struct Counter {
 
 // The draws of tokens 4 q, 4 q + 1, 4 q + 2 and 4 q + 3 for every lane's q.
 template <class W>
-inline void noise_draws(const NoiseKey& key, typename W::I q, typename W::I (&words)[4]) {
+OCTAVO_FN void noise_draws(const NoiseKey& key, typename W::I q, typename W::I (&words)[4]) {
   Counter<W> even(key, W::even(q)), odd(key, W::odd(q));
   uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -52,7 +52,7 @@ inline void noise_draws(const NoiseKey& key, typename W::I q, typename W::I (&wo
 }
 
 // -log(-log(u)) of u = (draw + 1/2) / 2^32, accurate at both ends, in [-3.2, 22.9].
-inline float gumbel(uint32_t draw) {
+OCTAVO_FN float gumbel(uint32_t draw) {
   using S = vec::F32x1;
   const bool is_high = draw >= 0x80000000u;
   const float t = (static_cast<float>(static_cast<int32_t>(is_high ? ~draw : draw)) + 0.5f) * 0x1p-32f;

@@ -1,14 +1,15 @@
-"""A recorded model on a GPU: steps go into the device's queue, logits and picked ids come back."""
+"""A recorded model on a GPU: steps go into the device's queue, drawn and picked ids come back; logits only if looked at."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.platforms.gpu.logits import DeviceLogits
 from octavo.platforms.gpu.native import GpuNative
-from octavo.platforms.gpu.sampling import HostSampler
+from octavo.platforms.gpu.sampling import DeviceSampler, HostSampler
 from octavo.platforms.recorded.executable import RecordedExecutable
 from octavo.platforms.types import SampleBatch, SampleResult
 
@@ -32,12 +33,18 @@ class GpuExecutable(RecordedExecutable):
 
     def _look(self) -> None:
         self._sampler = HostSampler()
+        self._device_sampler = DeviceSampler(self.native) if "sample" in self.native.table else None
 
     def _logits(self, num_rows: int) -> NDArray[np.float32]:
         output = self.recorded.output
         if output is None:
             return np.zeros((0, 0), np.float32)
-        return self._rows(self.recorded.output_address, num_rows, output.stride, output.width).view(np.float32)
+        address, stride, width = self.recorded.output_address, output.stride, output.width
+
+        def fetch() -> NDArray[np.float32]:
+            return self._rows(address, num_rows, stride, width).view(np.float32)
+
+        return cast("NDArray[np.float32]", DeviceLogits(address, stride, (num_rows, width), fetch))
 
     def _picked(self, num_rows: int) -> NDArray[np.int32]:
         assert self.recorded.greedy is not None
@@ -56,5 +63,10 @@ class GpuExecutable(RecordedExecutable):
         if self.pool is not None and pairs:
             copy_pages(self.native, self.pool, self.page_bytes, pairs)
 
-    def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
+    def sample(self, logits: NDArray[np.float32] | DeviceLogits, batch: SampleBatch) -> SampleResult:
+        """Of what `head` returned on the device; of a copy of it on the host."""
+        if isinstance(logits, DeviceLogits):
+            if self._device_sampler is not None:
+                return self._device_sampler.sample(logits, batch)
+            logits = logits.array
         return self._sampler.sample(logits, batch)

@@ -1,19 +1,38 @@
-"""Draws tokens on the host from logits that came from a device: by native kernels where there are some, else by the reference."""
+"""Draws tokens: where logits lie on the device, there; from logits on the host by native kernels where there are some, else by
+the reference. Same results wherever it runs (docs/numerics.md, "Sampling")."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.gpu.logits import DeviceLogits
+from octavo.platforms.gpu.native import GpuNative
+from octavo.platforms.gpu.rows import STEP_BYTES
 from octavo.platforms.limits import read_limits
 from octavo.platforms.types import SampleBatch, SampleResult
 
+_ALIGN = 64
+#: what SampleBatch's arrays are to the kernel (csrc_common/contract/sample.h)
+_INPUTS: dict[str, Any] = {
+    **dict.fromkeys(("temperature", "top_p", "min_p", "typical_p", "presence", "frequency", "repetition"), np.float32),
+    **dict.fromkeys(("top_k", "num_logprobs", "mask_row"), np.int32),
+    "seed": np.uint64,
+    "choice": np.uint32,
+    "position": np.int64,
+    "bias_values": np.float32,
+    "masks": np.uint32,
+    **dict.fromkeys(("count_start", "count_ids", "count_output", "bias_start", "bias_ids"), np.int32),
+    **dict.fromkeys(("banned_start", "banned_ids"), np.int32),
+}
+
 
 class HostSampler:
-    """Same results wherever it runs (docs/numerics.md, "Sampling")."""
+    """Draws on the host."""
 
     def __init__(self) -> None:
         self._native: Any = None
@@ -35,3 +54,93 @@ class HostSampler:
         from octavo.platforms.reference.sample import sample
 
         return sample(logits, rows)
+
+
+class DeviceSampler:
+    """Draws where the logits lie: parameters go there in one copy, results come back in one. For one thread at a time."""
+
+    def __init__(self, native: GpuNative) -> None:
+        self.native = native
+        self._address = 0
+        self._bytes = 0
+        self._free: Any = None
+
+    def sample(self, logits: DeviceLogits, batch: SampleBatch) -> SampleResult:
+        rows, vocab = logits.shape
+        most = max([0, *batch.num_logprobs.tolist()])
+        layout = _Layout()
+        inputs = {name: np.ascontiguousarray(getattr(batch, name), kind) for name, kind in _INPUTS.items()}
+        places = {name: layout.take(array.nbytes) for name, array in inputs.items()}
+        results_at = layout.size
+        results = {
+            "ids": ((rows,), np.int32), "logprobs": ((rows,), np.float32), "ranks": ((rows,), np.int32),
+            "best_ids": ((rows, most), np.int32), "best_logprobs": ((rows, most), np.float32),
+        }  # fmt: skip
+        for name, (shape, _) in results.items():
+            places[name] = layout.take(4 * int(np.prod(shape)))
+        results_end = layout.size
+        entries = len(batch.banned_ids) + len(batch.bias_ids) + len(batch.count_ids)
+        places["work"] = layout.take(4 * entries + 8 * rows * most)
+        base = self._room(layout.size)
+        fields = {name: base + at for name, at in places.items()} | {
+            "logits": logits.address, "ld": logits.stride, "vocab": vocab, "num_rows": rows, "work_bytes": 0, "stage": 0,
+            "mask_words": inputs["masks"].shape[1], "raw_logprobs": int(batch.raw_logprobs), "max_logprobs": most,
+        }  # fmt: skip
+        if rows:
+            packed = np.zeros(results_at, np.uint8)
+            for name, array in inputs.items():
+                packed[places[name] : places[name] + array.nbytes] = array.reshape(-1).view(np.uint8)
+            self.native.module.device.write(base, packed)
+            self._launch(fields, rows)
+        found = np.empty(results_end - results_at, np.uint8)
+        if rows:
+            self.native.module.device.read(base + results_at, found)
+        arrays = {}
+        for name, (shape, kind) in results.items():
+            at, size = places[name] - results_at, 4 * int(np.prod(shape))
+            arrays[name] = found[at : at + size].view(kind).reshape(shape)
+        return SampleResult(**arrays)
+
+    def sample_host(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleResult:
+        """Of logits on the host, which go to the device first."""
+        return self.sample(self.upload(logits), batch)
+
+    def upload(self, logits: NDArray[np.float32]) -> DeviceLogits:
+        """Host logits on the device."""
+        array = np.ascontiguousarray(logits, np.float32)
+        address, held = self.native.hold(array)
+
+        def fetch() -> NDArray[np.float32]:
+            return self.native.fetch(held, 0, array.nbytes).view(np.float32).reshape(array.shape)
+
+        return DeviceLogits(address, array.shape[1], array.shape, fetch)
+
+    def _launch(self, fields: dict[str, Any], rows: int) -> None:
+        module = self.native.module
+        row = module.rows[self.native.table["sample"].many]
+        arguments = bytearray(STEP_BYTES + row.args_bytes)
+        row.pack(arguments, fields)
+        module.device.launch(module.function(row.name), (rows, 1, 1), row.threads, bytes(arguments))
+
+    def _room(self, num_bytes: int) -> int:
+        """The address of so much memory, with any content; the same as long as it is large enough."""
+        if num_bytes > self._bytes:
+            device = self.native.module.device
+            if self._free is not None:
+                self._free()
+            self._bytes = 2 * num_bytes
+            self._address = device.alloc(self._bytes)
+            self._free = weakref.finalize(self, device.free, self._address)
+        return self._address
+
+
+class _Layout:
+    """Places in one block of memory, one behind the other."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, num_bytes: int) -> int:
+        at = self.size
+        self.size += num_bytes + -num_bytes % _ALIGN
+        return at

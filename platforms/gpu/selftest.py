@@ -15,7 +15,7 @@ from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu.eager import GpuEagerOps
 from octavo.platforms.gpu.executable import copy_pages
 from octavo.platforms.gpu.native import GpuNative
-from octavo.platforms.gpu.sampling import HostSampler
+from octavo.platforms.gpu.sampling import DeviceSampler
 from octavo.platforms.gpu.weights import GpuWeights
 from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.selftest import SelfTest
@@ -37,7 +37,7 @@ class GpuCell:
         return GpuWeights(self.native)
 
     def sample(self, logits: NDArray[np.float32], rows: SampleBatch) -> SampleResult:
-        return HostSampler().sample(logits, rows)
+        return DeviceSampler(self.native).sample_host(logits, rows)
 
     def copy_blocks(self, ops: GpuEagerOps, pairs: list[tuple[int, int]]) -> None:
         if ops.spec is None or ops.pages is None:

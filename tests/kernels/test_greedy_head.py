@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases.common import normal, stored
+from tests.cases.sample_rows import plain
 from tests.kernels.kv_case import eager, levels, lowest, module_of, variants
-from tests.kernels.test_sample import plain
 
 from octavo.platforms.cpu.weights import PackedLinear, PackedWeights
 from octavo.platforms.reference.sample import sample

@@ -125,7 +125,7 @@ def gpu_cell(arch: str, level: str) -> Cell:
 
     from octavo.platforms.gpu.eager import GpuEagerOps
     from octavo.platforms.gpu.platform import GpuPlatform
-    from octavo.platforms.gpu.sampling import HostSampler
+    from octavo.platforms.gpu.sampling import DeviceSampler
     from octavo.platforms.gpu.weights import GpuWeights
 
     levels = GPU_LEVELS[: GPU_LEVELS.index(level) + (1 if level == "simt" else 2)]
@@ -141,7 +141,7 @@ def gpu_cell(arch: str, level: str) -> Cell:
         return GpuEagerOps(native, platform.team, spec, num_pages)
 
     return Cell(
-        "gpu", f"{arch}-{level}", ops, lambda: GpuWeights(native), HostSampler().sample, lambda op: set(levels),
+        "gpu", f"{arch}-{level}", ops, lambda: GpuWeights(native), DeviceSampler(native).sample_host, lambda op: set(levels),
         how="emulated" if is_emulated else "fibers", is_exact=level != "mmafast",
     )  # fmt: skip
 
