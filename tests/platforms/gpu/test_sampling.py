@@ -80,8 +80,8 @@ def test_a_step_that_wants_no_token_draws_none() -> None:
     assert "sample__simt" not in device.launched
 
 
-def test_plain_rows_read_their_logits_once_and_filters_at_most_twice_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the emulator's count of bytes."""
+def test_plain_rows_read_their_logits_once_and_filters_at_most_twice_more() -> None:
+    """By the emulator's count of bytes: what a longer vocabulary adds to it."""
     if reason := missing("rocm") or emulated_device.missing():
         pytest.skip(reason)
     from ci.gpu import Target, build
@@ -89,9 +89,10 @@ def test_plain_rows_read_their_logits_once_and_filters_at_most_twice_more(monkey
     device = emulated_device.EmulatedDevice("gfx950", 2)
     made = DeviceSampler(GpuPlatform(device, build(Target("rocm", "gfx950"))).native)
     rng = np.random.default_rng(1)
-    logits = (rng.standard_normal((1, 8192)) * 3).astype(np.float32)
+    logits = (rng.standard_normal((1, 12_288)) * 3).astype(np.float32)
     for filters, most in ({}, 1), ({"top_p": 0.9}, 4), ({"top_k": 40, "top_p": 0.9}, 6), ({"typical_p": 0.9}, 6):
-        batch = plain(1, **filters)
-        assert_same(sample(logits, batch), made.sample_host(logits, batch))
-        read = device.stats[-1][2].bytes["global_load"] / logits.nbytes
-        assert read < most + 0.5, (filters, read)
+        batch, loaded = plain(1, **filters), []
+        for vocab in (4096, 12_288):
+            assert_same(sample(logits[:, :vocab], batch), made.sample_host(logits[:, :vocab], batch))
+            loaded.append(device.stats[-1][2].bytes["global_load"])
+        assert loaded[1] - loaded[0] < (most + 0.1) * 4 * 8192, (filters, loaded)
