@@ -77,7 +77,7 @@ def build(target: Target, jobs: int = 2) -> Path:
     target.folder.mkdir(parents=True, exist_ok=True)
     table = host_table(target.wave)
     if target.kind == "host":
-        (target.folder / "kernels.json").write_text(json.dumps([{**row, "file": "host"} for row in table]))
+        _write(target.folder / "kernels.json", json.dumps([{**row, "file": "host"} for row in table]))
         return target.folder
     with ThreadPoolExecutor(jobs) as pool:
         files = list(pool.map(lambda source: _compile(target, source), sources(target.kind)))
@@ -87,11 +87,18 @@ def build(target: Target, jobs: int = 2) -> Path:
         for file in files
         if _holds(file.read_bytes(), f"{row['op']}__{row['level']}", target.kind)
     ]
-    (target.folder / "kernels.json").write_text(json.dumps(rows, indent=0))
+    _write(target.folder / "kernels.json", json.dumps(rows, indent=0))
     for stale in set(target.folder.glob("*.co")) - set(files):
         stale.unlink()
         stale.with_suffix(".log").unlink(missing_ok=True)
     return target.folder
+
+
+def _write(path: Path, text: str) -> None:
+    """In one piece: others may be reading."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_text(text)
+    os.replace(fresh, path)
 
 
 def host_library(wave: int) -> Path:

@@ -31,6 +31,7 @@ from octavo.platforms.types import Activation, KVDtype, KVSpec, Rope, SampleBatc
 
 Result = NDArray[Any]
 FEW, MANY = 2, 18
+TILES = (70, 300)  # rows and outputs of more than one tile of every kernel
 _KINDS = {
     "f32": "f32", "f16": "f16", "bf16": "bf16", "q4_0": "q4g32", "q4_1": "q4g32", "q5_0": "q5g32", "q5_1": "q5g32",
     "q8_0": "q8g32", "q2_k": "q2k", "q3_k": "q3k", "q4_k": "q4k", "q5_k": "q5k", "q6_k": "q6k", "w8a8": "w8a8",
@@ -130,6 +131,14 @@ def _linear(form: str, rows: int, cell: Cell) -> list[Result]:
         how = {} if rows == FEW else {"activation": "silu", "gate": side, "residual": side, "scale": 0.6}
         out.append(ops.linear(x, weight, **how))
     return out
+
+
+def _tiles(form: str, cell: Cell) -> list[Result]:
+    """A tile too many or too few leaves values that nobody wrote."""
+    rows, num_out = TILES
+    num_in = 256 if form.endswith("_k") else 128
+    weight = cell.weights().linear([tensors(f"tiles {form}", form, num_out, num_in)[0]])
+    return [cell.ops().linear(values("tiles x", rows, num_in), weight)]
 
 
 def _activations(form: str, cell: Cell) -> list[Result]:
@@ -238,6 +247,8 @@ def _linear_case(form: str, rows: int) -> Case:
     kind = _KINDS[form]
     prepare = f"prepare_i8g{form.removeprefix('i4g')}" if kind == "i4" else _PREPARE.get(kind)
     covers = [f"linear_{kind}", f"pack_{kind if form in APART else form}", *([prepare] if prepare else [])]
+    if rows == TILES[0]:
+        return Case(f"linear {form} tiles", tuple(covers), partial(_tiles, form))
     return Case(f"linear {form} {'few' if rows == FEW else 'many'}", tuple(covers), partial(_linear, form, rows))
 
 
@@ -248,6 +259,7 @@ _CASES: tuple[Case, ...] = (
     Case("rope", ("rope",), _rope),
     *(Case(op, (op,), partial(_rows, op)) for op in ("softcap", "gather_rows", "pool")),
     *(_linear_case(form, rows) for form in LINEAR_FORMATS for rows in (FEW, MANY)),
+    *(_linear_case(form, TILES[0]) for form in LINEAR_FORMATS),
     *(
         Case(f"linear {f} activations", (f"linear_{_KINDS[f]}", f"pack_{f}"), partial(_activations, f))
         for f in ("f32", "f16", "bf16", "q4_1", "q8_0")

@@ -52,6 +52,15 @@ def test_a_model_has_the_bits_of_a_cpu(case: str, kv_dtype: str, devices: list[H
     devices[0].check()
 
 
+@pytest.mark.parametrize("block_tokens", [16, 64])
+def test_the_size_of_a_block_changes_nothing(block_tokens: int, devices: list[HostDevice], tmp_path: Path) -> None:
+    model, prompts = tiny.write_safetensors("gemma3", tmp_path), bits.prompts([90, 3])
+    core = bits.make_core(model, platform="host", numerics="exact", block_tokens=block_tokens, max_batch_tokens=40)
+    cpu = bits.run(bits.make_core(model), prompts, 4)
+    assert bits.run(core, prompts, 4).logits == cpu.logits
+    devices[0].check()
+
+
 def test_greedy_ids_never_leave_the_device_as_logits(devices: list[HostDevice], tmp_path: Path) -> None:
     model = tiny.write_safetensors("llama", tmp_path)
     gpu, cpu = both(model, bits.prompts(LENGTHS), temperature=0.0, numerics="exact")
