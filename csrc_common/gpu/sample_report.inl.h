@@ -77,7 +77,7 @@ OCTAVO_GPU_FN void report_best(const SampleArgs& a, int64_t r, const SampleRow& 
 }
 
 OCTAVO_GPU_FN void report(const SampleArgs& a, int64_t r, const SampleRow& row, const SampleRoom& room, int32_t id, uint32_t* list) {
-  const float top = top_of(row, room), y = row.value(row.logits[id], id);
+  const float top = best_of(row, room).value, y = row.value(row.logits[id], id);
   const Standing standing = standing_of(row, room, top, {descending_key(y), static_cast<uint32_t>(id)});
   if (thread() == 0) {
     a.logprobs[r] = (y - top) - standing.log_sum;

@@ -163,25 +163,33 @@ OCTAVO_GPU_FN void filter_typical(SampleRow* row, const SampleRoom& room, float 
   row->kept = kept;
 }
 
-// Step 4. `row` is tempered and not filtered yet.
-OCTAVO_GPU_FN void filter(const SampleArgs& a, int64_t r, const SampleRoom& room, SampleRow* row) {
-  const float typical_p = a.typical_p[r] + 0.0f, top_p = a.top_p[r] + 0.0f, min_p = a.min_p[r] + 0.0f;
-  const int64_t top_k = a.top_k[r];
-  const bool is_top_k = top_k > 0 && top_k < row->vocab;
-  if (!is_top_k && !(typical_p < 1.0f) && !(top_p < 1.0f) && !(min_p > 0.0f)) return;
-  float top = top_of(*row, room);
+// What of step 4 a row asks for.
+struct Filters {
+  int64_t top_k;
+  float typical_p, top_p, min_p;
+
+  OCTAVO_GPU_FN Filters(const SampleArgs& a, int64_t r)
+      : top_k(a.top_k[r] > 0 && a.top_k[r] < a.vocab ? a.top_k[r] : 0),
+        typical_p(a.typical_p[r] + 0.0f),
+        top_p(a.top_p[r] + 0.0f),
+        min_p(a.min_p[r] + 0.0f) {}
+  OCTAVO_GPU_FN bool are_any() const { return top_k > 0 || typical_p < 1.0f || top_p < 1.0f || min_p > 0.0f; }
+};
+
+// Step 4 on a tempered row, whose greatest value is `top`.
+OCTAVO_GPU_FN void filter(const Filters& filters, const SampleRoom& room, float top, SampleRow* row) {
   if (!(top > -kInf)) return;
-  if (is_top_k) row->kept.tighten(cut_best(*row, room, top, static_cast<uint64_t>(top_k)));
-  if (typical_p < 1.0f) {
-    filter_typical(row, room, top, typical_p);
-    top = top_of(*row, room);
+  if (filters.top_k > 0) row->kept.tighten(cut_best(*row, room, top, static_cast<uint64_t>(filters.top_k)));
+  if (filters.typical_p < 1.0f) {
+    filter_typical(row, room, top, filters.typical_p);
+    top = best_of(*row, room).value;
   }
-  if (top_p < 1.0f)
+  if (filters.top_p < 1.0f)
     row->kept.tighten(select(
         *row, room, [&](float y) { return bucket_below(y, top); }, descending_key,
-        [&](float y) { return mass_of(y, top).whole(); }, [&](uint64_t sum) { return needed_mass(sum, top_p); }));
-  if (min_p > 0.0f) {
-    row->kept.least = min_p;
+        [&](float y) { return mass_of(y, top).whole(); }, [&](uint64_t sum) { return needed_mass(sum, filters.top_p); }));
+  if (filters.min_p > 0.0f) {
+    row->kept.least = filters.min_p;
     row->kept.least_top = top;
   }
 }

@@ -69,13 +69,15 @@ struct alignas(16) FourLogits {
   float x[4];
 };
 
-// Where values come from.
+// Where values come from, and which part of a row a block looks at: rounds of kSampleRound tokens in turn.
+constexpr int64_t kSampleRound = 4 * kSampleThreads;
 struct SampleRow {
   const float* logits;
   int64_t vocab;
   const uint32_t* mask;  // null: all tokens
   float temperature;
   Kept kept;
+  int part = 0, parts = 1;
 
   // Token i < vocab; -inf where it does not exist or may not be drawn, else finite.
   OCTAVO_GPU_FN float value(float x, int64_t i) const {
@@ -93,14 +95,17 @@ struct SampleRow {
   }
 };
 
-// Calls work(values of tokens i .. i + 3, i) for this thread's share of a row: i = 4 q.
+// Calls work(values of tokens i .. i + 3, i), i = 4 q, for this thread's share of some of the block's rounds: [begin, end).
+constexpr int64_t kAllRounds = INT64_MAX;
 template <class F>
-OCTAVO_GPU_FN void each_four(const SampleRow& row, F&& work) {
-  constexpr int64_t kStep = 4 * kSampleThreads;
-  FourLogits next = row.four(4 * thread());
-  for (int64_t i = 4 * thread(); i < row.vocab; i += kStep) {
+OCTAVO_GPU_FN void each_four(const SampleRow& row, int64_t begin, int64_t end, F&& work) {
+  const int64_t step = kSampleRound * row.parts, first = kSampleRound * row.part + 4 * thread();
+  const int64_t stop = end < (row.vocab - 1) / step + 1 ? first + end * step : row.vocab;
+  int64_t i = first + begin * step;
+  FourLogits next = row.four(i);
+  for (; i < row.vocab && i < stop; i += step) {
     FourLogits y = next;
-    next = row.four(i + kStep);  // on its way while this is worked on
+    if (i + step < stop) next = row.four(i + step);  // on its way while this is worked on
     for (int j = 0; j < 4; ++j) y.x[j] = row.value(y.x[j], i + j);
     work(y.x, i);
   }
@@ -109,16 +114,16 @@ OCTAVO_GPU_FN void each_four(const SampleRow& row, F&& work) {
 // Calls work(value, id) for this thread's share of a row's tokens.
 template <class F>
 OCTAVO_GPU_FN void each_token(const SampleRow& row, F&& work) {
-  each_four(row, [&](const float(&y)[4], int64_t i) {
+  each_four(row, 0, kAllRounds, [&](const float(&y)[4], int64_t i) {
     for (int j = 0; j < 4; ++j)
       if (y[j] > -kInf) work(y[j], static_cast<uint32_t>(i + j));
   });
 }
 
-OCTAVO_GPU_FN float top_of(const SampleRow& row, const SampleRoom& room) {
+OCTAVO_GPU_FN BestToken best_of(const SampleRow& row, const SampleRoom& room) {
   BestToken best;
   each_token(row, [&](float y, uint32_t id) { best.offer(y, static_cast<int32_t>(id)); });
-  return block_best(best, room).value;
+  return block_best(best, room);
 }
 
 // The lists of a row, which edit logits [vocab]; `saved` holds what they replaced, by place in the lists.

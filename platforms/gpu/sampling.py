@@ -17,6 +17,8 @@ from octavo.platforms.limits import read_limits
 from octavo.platforms.types import SampleBatch, SampleResult
 
 _ALIGN = 64
+_LOOK, _FINISH = 0, 2  # stages of csrc_common/contract/sample.h
+LEAST_OF_PART = 4096  # tokens: two rounds of a block
 #: what SampleBatch's arrays are to the kernel (csrc_common/contract/sample.h)
 _INPUTS: dict[str, Any] = {
     **dict.fromkeys(("temperature", "top_p", "min_p", "typical_p", "presence", "frequency", "repetition"), np.float32),
@@ -80,18 +82,22 @@ class DeviceSampler:
             places[name] = layout.take(4 * int(np.prod(shape)))
         results_end = layout.size
         entries = len(batch.banned_ids) + len(batch.bias_ids) + len(batch.count_ids)
-        places["work"] = layout.take(4 * entries + 8 * rows * most)
+        parts = _parts(rows, vocab, self.native.module.device.facts.num_units)
+        places["work"] = layout.take(4 * entries + 8 * rows * (most + parts))
         base = self._room(layout.size)
         fields = {name: base + at for name, at in places.items()} | {
-            "logits": logits.address, "ld": logits.stride, "vocab": vocab, "num_rows": rows, "work_bytes": 0, "stage": 0,
-            "mask_words": inputs["masks"].shape[1], "raw_logprobs": int(batch.raw_logprobs), "max_logprobs": most,
+            "logits": logits.address, "ld": logits.stride, "vocab": vocab, "num_rows": rows, "max_logprobs": most,
+            "mask_words": inputs["masks"].shape[1], "raw_logprobs": int(batch.raw_logprobs),
+            "work_bytes": 8 * parts, "stage": _FINISH,
         }  # fmt: skip
         if rows:
             packed = np.zeros(results_at, np.uint8)
             for name, array in inputs.items():
                 packed[places[name] : places[name] + array.nbytes] = array.reshape(-1).view(np.uint8)
             self.native.module.device.write(base, packed)
-            self._launch(fields, rows)
+            if parts:
+                self._launch(fields | {"stage": _LOOK}, (rows, 1, parts))
+            self._launch(fields, (rows, 1, 1))
         found = np.empty(results_end - results_at, np.uint8)
         if rows:
             self.native.module.device.read(base + results_at, found)
@@ -115,12 +121,12 @@ class DeviceSampler:
 
         return DeviceLogits(address, array.shape[1], array.shape, fetch)
 
-    def _launch(self, fields: dict[str, Any], rows: int) -> None:
+    def _launch(self, fields: dict[str, Any], grid: tuple[int, int, int]) -> None:
         module = self.native.module
         row = module.rows[self.native.table["sample"].many]
         arguments = bytearray(STEP_BYTES + row.args_bytes)
         row.pack(arguments, fields)
-        module.device.launch(module.function(row.name), (rows, 1, 1), row.threads, bytes(arguments))
+        module.device.launch(module.function(row.name), grid, row.threads, bytes(arguments))
 
     def _room(self, num_bytes: int) -> int:
         """The address of so much memory, with any content; the same as long as it is large enough."""
@@ -132,6 +138,12 @@ class DeviceSampler:
             self._address = device.alloc(self._bytes)
             self._free = weakref.finalize(self, device.free, self._address)
         return self._address
+
+
+def _parts(rows: int, vocab: int, num_units: int) -> int:
+    """How many blocks look at each row before one finishes it; 0 where rows keep the device busy, or are too short to cut."""
+    parts = min(2 * num_units // rows if rows else 0, vocab // LEAST_OF_PART)
+    return parts if parts > 1 else 0
 
 
 class _Layout:

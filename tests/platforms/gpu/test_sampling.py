@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,12 @@ def assert_reference(made: DeviceSampler, logits: NDArray[np.float32], batch: An
     on_device = made.upload(logits)
     assert_same(sample(logits, batch), made.sample(on_device, batch))
     assert on_device.array.tobytes() == logits.tobytes()
+
+
+def unlisted(batch: Any) -> Any:
+    """The same rows without bans, biases and penalties: those that are looked at in parts."""
+    starts = {name: np.zeros_like(batch.count_start) for name in ("count_start", "bias_start", "banned_start")}
+    return replace(batch, **starts)
 
 
 @pytest.mark.parametrize("wave", WAVES)
@@ -96,3 +103,17 @@ def test_plain_rows_read_their_logits_once_and_filters_at_most_twice_more() -> N
             assert_same(sample(logits[:, :vocab], batch), made.sample_host(logits[:, :vocab], batch))
             loaded.append(device.stats[-1][2].bytes["global_load"])
         assert loaded[1] - loaded[0] < (most + 0.1) * 4 * 8192, (filters, loaded)
+
+
+def test_a_result_does_not_depend_on_how_many_blocks_look_at_a_row() -> None:
+    rng = np.random.default_rng(23)
+    logits, batch = random_logits(rng, 3, 30_000, "ties"), random_batch(rng, 3, 30_000)
+    batch = replace(batch, temperature=np.array([0, 1, 0.7], np.float32), top_k=np.array([0, 0, 50], np.int32))
+    blocks = []
+    for num_units in (1, 5, 40):
+        device = HostDevice(64, num_units)
+        made = DeviceSampler(GpuPlatform(device, folder(64)).native)
+        assert_same(sample(logits, batch), made.sample_host(logits, batch))
+        assert_same(sample(logits, bare := unlisted(batch)), made.sample_host(logits, bare))
+        blocks.append(device.launched["sample__simt"])
+    assert blocks == [6, 6 + 6 * 3, 6 + 6 * 7]
