@@ -14,6 +14,8 @@ MOST_HEAD_DIM = 256  # csrc_common/gpu/attention.inl.h
 class GpuRecorder(Recorder):
     """See `Recorder`."""
 
+    tile_tokens = 16
+
     def greedy_head(self, x: Symbol, weight: Any, *, scale: float = 1.0, softcap: float = 0.0) -> Symbol:
         """Logits, then the id of each row's greatest: memory bandwidth is no concern beside the weights'."""
         logits = self._linear(x, weight, self._new(weight.num_out, x.rows), "none", None, None, scale)
