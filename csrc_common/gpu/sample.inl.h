@@ -1,11 +1,12 @@
 // sample: a token for each row of logits (docs/numerics.md, "Sampling"), with the bits of CPUs.
 //
 // Logits are read once where only a temperature is asked for; each of top-k, typical-p and top-p reads them twice more (typical-p
-// four times), and any filter once for the top. A block finishes a row. Where rows are few, more blocks go first (kSampleLook) over
-// parts of the rows without lists, which is all there is to do for those without filters: block z takes part z.
+// four times), and any filter once for the top and once for the draw. A block finishes a row. Where rows are few, more blocks go
+// first (kSampleLook) over parts of the rows without lists, block z over part z: they find the token of a row without filters, and
+// the greatest value of one with filters.
 //
-// `work`: what lists replaced in the logits, which are as before when a row is done (4 bytes per entry of all lists), then 8 bytes
-// for each of num_rows * max_logprobs, then `work_bytes` per row: 8 for each part that was looked at, 0 where none was.
+// `work`: what lists replaced in the logits, which are as before when a row is done (4 bytes per entry of all lists), then 8
+// bytes for each of num_rows * max_logprobs, then `work_bytes` per row: 8 for each part that was looked at, 0 where none was.
 #pragma once
 
 #include "gpu/sample_draw.inl.h"
@@ -42,9 +43,6 @@ struct SampleTask {
     return static_cast<int32_t*>(a.work) + lists + r * (a.work_bytes / 4);
   }
 
-  // The token of a row without filters; of one with filters the greatest, which they begin with.
-  OCTAVO_GPU_FN BestToken look() const { return is_greedy || is_filtered() ? best_of(row, room) : draw(a, r, row, room); }
-
   OCTAVO_GPU_FN BestToken gather() const {
     BestToken best;
     for (int64_t part = thread(); part < a.work_bytes / 8; part += kSampleThreads)
@@ -53,27 +51,32 @@ struct SampleTask {
   }
 };
 
-OCTAVO_GPU_FN void look_in(SampleTask task) {
-  if (task.is_edited) return;
-  task.row.part = block_z();
-  task.row.parts = num_blocks_z();
-  const BestToken best = task.look();
-  if (thread() == 0) {
-    task.looked()[2 * task.row.part] = word_of_float(best.value);
-    task.looked()[2 * task.row.part + 1] = best.id;
-  }
-}
-
-OCTAVO_GPU_FN void finish(SampleTask task) {
+OCTAVO_GPU_FN void run(SampleTask task) {
   const SampleArgs& a = task.a;
   const int64_t r = task.r;
   SampleRow& row = task.row;
+  const bool is_look = a.stage == kSampleLook, was_looked = !is_look && a.work_bytes > 0 && !task.is_edited;
+  if (is_look && task.is_edited) return;
+  if (is_look) {
+    row.part = block_z();
+    row.parts = num_blocks_z();
+  }
   const SampleEdits edits{a, r, const_cast<float*>(row.logits), static_cast<float*>(a.work)};
   if (task.is_edited) edits.apply();
-  BestToken best = a.work_bytes > 0 && !task.is_edited ? task.gather() : task.look();
-  if (task.is_filtered()) {
-    filter(task.filters, task.room, best.value, &row);
-    best = draw(a, r, row, task.room);
+  const bool is_filtered = task.is_filtered();
+  BestToken best;
+  if (was_looked)
+    best = task.gather();
+  else if (task.is_greedy || is_filtered)
+    best = best_of(row, task.room);
+  if (!is_look && is_filtered) filter(task.filters, task.room, best.value, &row);
+  if (!task.is_greedy && (is_look ? !is_filtered : is_filtered || !was_looked)) best = draw(a, r, row, task.room);
+  if (is_look) {
+    if (thread() == 0) {
+      task.looked()[2 * row.part] = word_of_float(best.value);
+      task.looked()[2 * row.part + 1] = best.id;
+    }
+    return;
   }
   if (thread() == 0) a.ids[r] = best.id;
   report_nothing(a, r);
@@ -93,12 +96,7 @@ OCTAVO_GPU_FN void sample(const SampleArgs& a) {
   OCTAVO_SHARED(uint64_t, rest, 1);
   OCTAVO_SHARED(uint32_t, words, 4);
   const SampleRoom room{masses, counts, waves, rest, words};
-  OCTAVO_EACH(row, a.num_rows) {
-    if (a.stage == kSampleLook)
-      look_in({a, row, room});
-    else
-      finish({a, row, room});
-  }
+  OCTAVO_EACH(row, a.num_rows) run({a, row, room});
 }
 
 }  // namespace octavo::gpu

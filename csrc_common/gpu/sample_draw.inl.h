@@ -1,8 +1,8 @@
 // Step 5 of sampling: the greatest value + Gumbel noise, the lowest id of equals.
 //
-// A first round of tokens gives a sum to beat. Noise of a draw w is at least t only if 1 - u = (~w + 1/2) / 2^32 <= exp(-t), since
-// 1 - exp(-z) <= z; so the other draws are held against exp(value - sum to beat), a little enlarged, and the few tokens that pass
-// get their noise in the contract's arithmetic, as on CPUs (csrc_common/sample/draw.inl.h).
+// A first round of tokens gives a sum to beat. Noise of a draw w is at least t only if 1 - u = (~w + 1/2) / 2^32 <= exp(-t),
+// since 1 - exp(-z) <= z; so the other draws are held against exp(value - sum to beat), a little enlarged, and the few tokens
+// that pass get their noise in the contract's arithmetic, as on CPUs (csrc_common/sample/draw.inl.h).
 #pragma once
 
 #include "gpu/sample_values.inl.h"
@@ -28,21 +28,27 @@ OCTAVO_GPU_FN BestToken draw(const SampleArgs& a, int64_t r, const SampleRow& ro
   namespace isa = OCTAVO_ISA_NS;
   const isa::NoiseKey key{a.seed[r], a.choice[r], a.position[r]};
   BestToken best;
-  const auto offer_all = [&](const float(&y)[4], int64_t i) {
-    const float most = V::max(V::max(y[0], y[1]), V::max(y[2], y[3]));
-    if (!(most > -kInf) || most + isa::kMaxGumbel < best.value) return;
-    int32_t words[4];
-    isa::noise_draws<V>(key, static_cast<int32_t>(i / 4), words);
-    for (int j = 0; j < 4; ++j) {
-      const auto word = static_cast<uint32_t>(words[j]);
-      if (y[j] > -kInf && (best.id < 0 || is_hopeful(y[j], word, best.value)))
-        best.offer(y[j] + isa::gumbel(word), static_cast<int32_t>(i + j));
-    }
-  };
-  each_four(row, 0, 1, offer_all);
-  best = block_best(best, room);
-  each_four(row, 1, kAllRounds, offer_all);
-  return block_best(best, room);
+#pragma unroll 1
+  for (int turn = 0; turn < 2; ++turn) {  // one body, for the size of the code
+    each_four(row, turn, turn == 0 ? 1 : kAllRounds, [&](const float(&y)[4], int64_t i) {
+      const float most = V::max(V::max(y[0], y[1]), V::max(y[2], y[3]));
+      if (!(most > -kInf) || most + isa::kMaxGumbel < best.value) return;
+      int32_t words[4];
+      isa::noise_draws<V>(key, static_cast<int32_t>(i / 4), words);
+      uint32_t hopeful = 0;
+      for (int j = 0; j < 4; ++j)
+        if (y[j] > -kInf && (best.id < 0 || is_hopeful(y[j], static_cast<uint32_t>(words[j]), best.value))) hopeful |= 1u << j;
+#pragma unroll 1
+      for (int j = 0; j < 4; ++j) {
+        if (!(hopeful >> j & 1u)) continue;
+        const float value = j == 0 ? y[0] : j == 1 ? y[1] : j == 2 ? y[2] : y[3];
+        const int32_t word = j == 0 ? words[0] : j == 1 ? words[1] : j == 2 ? words[2] : words[3];
+        best.offer(value + isa::gumbel(static_cast<uint32_t>(word)), static_cast<int32_t>(i + j));
+      }
+    });
+    best = block_best(best, room);
+  }
+  return best;
 }
 
 }  // namespace octavo::gpu

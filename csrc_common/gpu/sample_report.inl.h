@@ -19,8 +19,8 @@ OCTAVO_GPU_FN void report_nothing(const SampleArgs& a, int64_t r) {
   }
 }
 
-// The place of a token in descending order, from 1, and the log of the sum of exp(y - top): sixteen threads to a segment, segments
-// added in order.
+// The place of a token in descending order, from 1, and the log of the sum of exp(y - top): sixteen threads to a segment,
+// segments added in order.
 struct Standing {
   float log_sum;
   int32_t rank;
@@ -49,11 +49,12 @@ OCTAVO_GPU_FN Standing standing_of(const SampleRow& row, const SampleRoom& room,
 }
 
 // The best tokens of the row, listed in any order in `list` [2 * most], then put where the number of better ones says.
-OCTAVO_GPU_FN void report_best(const SampleArgs& a, int64_t r, const SampleRow& row, const SampleRoom& room, float top, float log_sum,
-                               uint32_t* list) {
+OCTAVO_GPU_FN void report_best(const SampleArgs& a, int64_t r, const SampleRow& row, const SampleRoom& room, float top,
+                               float log_sum, uint32_t* list) {
   const int64_t most = a.num_logprobs[r] < a.max_logprobs ? a.num_logprobs[r] : a.max_logprobs;
   if (most <= 0) return;
-  const SampleCut cut = cut_best(row, room, top, static_cast<uint64_t>(most));
+  const SampleCut cut =
+      select(row, room, {false, true, top, 0}, [&](uint64_t) { return static_cast<uint64_t>(most); });
   if (thread() == 0) room.words[2] = 0;
   sync();
   each_token(row, [&](float y, uint32_t id) {
@@ -76,7 +77,8 @@ OCTAVO_GPU_FN void report_best(const SampleArgs& a, int64_t r, const SampleRow& 
   sync();
 }
 
-OCTAVO_GPU_FN void report(const SampleArgs& a, int64_t r, const SampleRow& row, const SampleRoom& room, int32_t id, uint32_t* list) {
+OCTAVO_GPU_FN void report(const SampleArgs& a, int64_t r, const SampleRow& row, const SampleRoom& room, int32_t id,
+                          uint32_t* list) {
   const float top = best_of(row, room).value, y = row.value(row.logits[id], id);
   const Standing standing = standing_of(row, room, top, {descending_key(y), static_cast<uint32_t>(id)});
   if (thread() == 0) {

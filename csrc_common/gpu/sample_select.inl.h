@@ -12,6 +12,26 @@ namespace octavo::gpu {
 
 constexpr int kDigitBits = 11;  // kBuckets
 
+// What is selected by: an order, and masses.
+struct Order {
+  bool is_typical;  // by distance from the mean surprise, else by value, greatest first
+  bool is_counted;  // each entry has mass 1, else floor(exp(y - top) * 2^40)
+  float top;
+  uint32_t mean;
+
+  OCTAVO_GPU_FN uint32_t key(float y) const { return is_typical ? distance_of(y, top, mean) : descending_key(y); }
+  OCTAVO_GPU_FN uint64_t mass(float y) const { return is_counted ? 1 : mass_of(y, top).whole(); }
+  // Never decreases along the order: steps of 2^15 of a distance, of 1/64 below the top; the last bucket holds the rest.
+  OCTAVO_GPU_FN int bucket(float y) const {
+    if (is_typical) {
+      const uint32_t steps = distance_of(y, top, mean) >> 15;
+      return static_cast<int>(steps < kBuckets - 1 ? steps : kBuckets - 1);
+    }
+    const float below = (top - y) * 64.0f;
+    return static_cast<int>(below < kBuckets - 1 ? below : kBuckets - 1);
+  }
+};
+
 // Where the sum crosses: how much is needed of this bucket, and how many entries it has. Nothing is needed if all masses together
 // do not reach the need.
 struct Crossing {
@@ -19,8 +39,8 @@ struct Crossing {
   uint32_t bucket, count;
 };
 
-template <class Bucket, class Mass>
-OCTAVO_GPU_FN void fill_histogram(const SampleRow& row, const SampleRoom& room, Bucket&& bucket, Mass&& mass) {
+template <class Bucket>
+OCTAVO_GPU_FN void fill_histogram(const SampleRow& row, const SampleRoom& room, const Order& order, Bucket&& bucket) {
   for (int i = thread(); i < kBuckets; i += kSampleThreads) {
     room.masses[i] = 0;
     room.counts[i] = 0;
@@ -29,7 +49,7 @@ OCTAVO_GPU_FN void fill_histogram(const SampleRow& row, const SampleRoom& room, 
   each_token(row, [&](float y, uint32_t id) {
     const int b = bucket(y, id);
     if (b < 0) return;
-    const uint64_t m = mass(y);
+    const uint64_t m = order.mass(y);
     if (m == 0) return;
     add_shared(room.masses + b, m);
     add_shared(room.counts + b, uint32_t{1});
@@ -59,39 +79,40 @@ OCTAVO_GPU_FN Crossing find_crossing(const SampleRoom& room, Need&& need) {
   return found;
 }
 
-// bucket(y) never decreases along the order; need(sum of all masses) >= 1. The cut keeps everything if the need is not reached.
-template <class Bucket, class Key, class Mass, class Need>
-OCTAVO_GPU_FN SampleCut select(const SampleRow& row, const SampleRoom& room, Bucket&& bucket, Key&& key, Mass&& mass, Need&& need) {
-  fill_histogram(row, room, [&](float y, uint32_t) { return bucket(y); }, mass);
-  Crossing at = find_crossing(room, need);
-  if (at.rest == 0) return {};
-  const int first = static_cast<int>(at.bucket);
+// need(sum of all masses) >= 1. The cut keeps everything if the need is not reached.
+template <class Need>
+OCTAVO_GPU_FN SampleCut select(const SampleRow& row, const SampleRoom& room, const Order& order, Need&& need) {
+  Crossing at{0, 0, 0};
+  int first = -1;
   uint64_t prefix = 0;
   int bits = 0;  // of (key, id) that are known
-  const auto place = [&](float y, uint32_t id) { return static_cast<uint64_t>(key(y)) << 32 | id; };
+  const auto place = [&](float y, uint32_t id) { return static_cast<uint64_t>(order.key(y)) << 32 | id; };
   const auto is_there = [&](float y, uint32_t id) {
-    return bucket(y) == first && (bits == 0 || place(y, id) >> (64 - bits) == prefix);
+    return order.bucket(y) == first && (bits == 0 || place(y, id) >> (64 - bits) == prefix);
   };
-  while (at.count > kListed) {
-    fill_histogram(
-        row, room,
-        [&](float y, uint32_t id) {
-          return is_there(y, id) ? static_cast<int>(place(y, id) >> (64 - bits - kDigitBits) & (kBuckets - 1)) : -1;
-        },
-        mass);
+  do {
+    fill_histogram(row, room, order, [&](float y, uint32_t id) {
+      if (first < 0) return order.bucket(y);
+      return is_there(y, id) ? static_cast<int>(place(y, id) >> (64 - bits - kDigitBits) & (kBuckets - 1)) : -1;
+    });
     const uint64_t rest = at.rest;
-    at = find_crossing(room, [&](uint64_t) { return rest; });
-    prefix = prefix << kDigitBits | at.bucket;
-    bits += kDigitBits;
-  }
+    at = find_crossing(room, [&](uint64_t total) { return first < 0 ? need(total) : rest; });
+    if (at.rest == 0) return {};
+    if (first < 0) {
+      first = static_cast<int>(at.bucket);
+    } else {
+      prefix = prefix << kDigitBits | at.bucket;
+      bits += kDigitBits;
+    }
+  } while (at.count > kListed);
   if (thread() == 0) room.words[2] = 0;
   sync();
   each_token(row, [&](float y, uint32_t id) {
     if (!is_there(y, id)) return;
-    const uint64_t m = mass(y);
+    const uint64_t m = order.mass(y);
     if (m == 0) return;
     const uint32_t i = add_shared(room.words + 2, uint32_t{1});
-    room.listed_keys()[i] = key(y);
+    room.listed_keys()[i] = order.key(y);
     room.listed_ids()[i] = id;
     room.masses[i] = m;
   });
@@ -113,18 +134,6 @@ OCTAVO_GPU_FN SampleCut select(const SampleRow& row, const SampleRoom& room, Buc
   return cut;
 }
 
-// Buckets of 1/64 below the top; the last holds the rest.
-OCTAVO_GPU_FN int bucket_below(float y, float top) {
-  const float below = (top - y) * 64.0f;
-  return static_cast<int>(below < kBuckets - 1 ? below : kBuckets - 1);
-}
-
-OCTAVO_GPU_FN SampleCut cut_best(const SampleRow& row, const SampleRoom& room, float top, uint64_t count) {
-  return select(
-      row, room, [&](float y) { return bucket_below(y, top); }, descending_key, [](float) { return uint64_t{1}; },
-      [&](uint64_t) { return count; });
-}
-
 // floor(total * floor(p * 2^24) / 2^24), at least 1, in exact integers; p < 1.
 OCTAVO_GPU_FN uint64_t needed_mass(uint64_t total, float p) {
   const auto parts = static_cast<uint64_t>(static_cast<uint32_t>((p > 0.0f ? p : 0.0f) * 0x1p24f));
@@ -141,26 +150,18 @@ OCTAVO_GPU_FN uint32_t mean_surprise(uint64_t high, uint64_t low, uint64_t total
   return mean;
 }
 
-OCTAVO_GPU_FN void filter_typical(SampleRow* row, const SampleRoom& room, float top, float p) {
+OCTAVO_GPU_FN uint32_t mean_surprise(const SampleRow& row, const SampleRoom& room, float top) {
   uint64_t high = 0, low = 0, total = 0;
-  each_token(*row, [&](float y, uint32_t) {
+  each_token(row, [&](float y, uint32_t) {
     const Mass m = mass_of(y, top);
     const uint64_t surprise = surprise_of(y, top);
     high += m.high * surprise;
     low += m.low * surprise;
     total += m.whole();
   });
-  Kept kept = row->kept;
-  kept.typical_top = top;
   total = block_sum(total, room);
   high = block_sum(high, room);
-  kept.mean = mean_surprise(high, block_sum(low, room), total);
-  kept.typical = select(
-      *row, room, [&](float y) { return static_cast<int>(kept.distance(y) < 1u << 26 ? kept.distance(y) >> 15 : kBuckets - 1); },
-      [&](float y) { return kept.distance(y); }, [&](float y) { return mass_of(y, top).whole(); },
-      [&](uint64_t sum) { return needed_mass(sum, p); });
-  kept.is_typical = true;
-  row->kept = kept;
+  return mean_surprise(high, block_sum(low, room), total);
 }
 
 // What of step 4 a row asks for.
@@ -178,16 +179,27 @@ struct Filters {
 
 // Step 4 on a tempered row, whose greatest value is `top`.
 OCTAVO_GPU_FN void filter(const Filters& filters, const SampleRoom& room, float top, SampleRow* row) {
+  enum { kTopK, kTypical, kTopP, kEnd };
   if (!(top > -kInf)) return;
-  if (filters.top_k > 0) row->kept.tighten(cut_best(*row, room, top, static_cast<uint64_t>(filters.top_k)));
-  if (filters.typical_p < 1.0f) {
-    filter_typical(row, room, top, filters.typical_p);
-    top = best_of(*row, room).value;
+#pragma unroll 1
+  for (int kind = kTopK; kind < kEnd; ++kind) {  // one body, for the size of the code
+    const float p = kind == kTypical ? filters.typical_p : filters.top_p;
+    if (kind == kTopK ? filters.top_k == 0 : !(p < 1.0f)) continue;
+    Order order{kind == kTypical, kind == kTopK, top, 0};
+    if (order.is_typical) order.mean = mean_surprise(*row, room, top);
+    const SampleCut cut = select(*row, room, order, [&](uint64_t total) {
+      return order.is_counted ? static_cast<uint64_t>(filters.top_k) : needed_mass(total, p);
+    });
+    if (order.is_typical) {
+      row->kept.is_typical = true;
+      row->kept.typical = cut;
+      row->kept.typical_top = top;
+      row->kept.mean = order.mean;
+      top = best_of(*row, room).value;
+    } else {
+      row->kept.tighten(cut);
+    }
   }
-  if (filters.top_p < 1.0f)
-    row->kept.tighten(select(
-        *row, room, [&](float y) { return bucket_below(y, top); }, descending_key,
-        [&](float y) { return mass_of(y, top).whole(); }, [&](uint64_t sum) { return needed_mass(sum, filters.top_p); }));
   if (filters.min_p > 0.0f) {
     row->kept.least = filters.min_p;
     row->kept.least_top = top;

@@ -1,4 +1,4 @@
-// A row's values as the steps of docs/numerics.md, "Sampling", leave them: cleaned, edited by the row's lists, tempered, filtered.
+// A row's values as the steps of docs/numerics.md, "Sampling", leave them: cleaned, edited by lists, tempered, filtered.
 //
 // Nothing as long as the vocabulary is written: masks, the temperature and the filters are applied to each logit as it is read.
 // The lists (bans, biases, penalties) edit the logits where they lie, and afterwards put back what they found.
@@ -42,6 +42,12 @@ OCTAVO_GPU_FN uint32_t surprise_of(float y, float top) {
   return static_cast<uint32_t>((below < 64.0f ? below : 64.0f) * 0x1p20f);
 }
 
+// From the mean surprise.
+OCTAVO_GPU_FN uint32_t distance_of(float y, float top, uint32_t mean) {
+  const uint32_t u = surprise_of(y, top);
+  return u > mean ? u - mean : mean - u;
+}
+
 // What the filters so far leave: each is a condition on a token's value and id.
 struct Kept {
   SampleCut best;  // top-k and top-p: the tighter of the two
@@ -51,16 +57,12 @@ struct Kept {
   SampleCut typical;
   float least = 0.0f, least_top = 0.0f;  // min-p
 
-  OCTAVO_GPU_FN uint32_t distance(float y) const {
-    const uint32_t u = surprise_of(y, typical_top);
-    return u > mean ? u - mean : mean - u;
-  }
   OCTAVO_GPU_FN void tighten(const SampleCut& cut) {
     if (best.keeps(cut.key, cut.id)) best = cut;
   }
   OCTAVO_GPU_FN bool keeps(float y, uint32_t id) const {
     if (!best.keeps(descending_key(y), id)) return false;
-    if (is_typical && !typical.keeps(distance(y), id)) return false;
+    if (is_typical && !typical.keeps(distance_of(y, typical_top, mean), id)) return false;
     return !(least > 0.0f) || vec::exp_below<V>(y - least_top) >= least;
   }
 };
