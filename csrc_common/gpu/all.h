@@ -4,6 +4,8 @@
 #include "gpu/greedy_head.inl.h"
 #include "gpu/kv_append.inl.h"
 #include "gpu/linear.inl.h"
+#include "gpu/linear_groups.inl.h"
+#include "gpu/linear_k256.inl.h"
 #include "gpu/linear_mma.inl.h"
 #include "gpu/norm.inl.h"
 #include "gpu/pack.inl.h"

@@ -102,7 +102,10 @@ template <class Codes>
 struct Record {
   int32_t w[4 / kParts][4][2];
   OCTAVO_GPU_FN Record(const uint8_t* record, int part, int out) {
-    for (int i = 0; i < 4 / kParts; ++i) Codes::load(record, part + i * kParts, out, w[i]);
+    for (int i = 0; i < 4 / kParts; ++i) {
+      const auto raw = Codes::fetch(record, part + i * kParts, out);
+      for (int g = 0; g < 4; ++g) Codes::group(raw, g, w[i][g]);
+    }
   }
   // The unit i of group g with `codes`, those of the group's first input.
   OCTAVO_GPU_FN int32_t unit(int i, int g, const int8_t* codes, int part) const {

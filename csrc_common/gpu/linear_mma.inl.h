@@ -10,15 +10,13 @@
 #pragma once
 
 #include "gpu/epilogue.inl.h"
-#include "gpu/mma.h"
-#include "gpu/packed.h"
+#include "gpu/mma_tiles.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
 namespace octavo::gpu {
 
 constexpr int kAhead = 4;  // steps whose loads are on their way together
-constexpr int kMmaWaves = 4, kMmaThreads = kMmaWaves * kWave, kTile = 16;
 
 // How a format goes through matrix units: steps of 32 inputs, in order.
 struct MmaBF16 {
@@ -52,10 +50,7 @@ struct MmaW8A8 {
     load_operand(to, [&](int row, int q) { return base + Codes8::unit_at(32 * step + q * kUnit, row); });
   }
   OCTAVO_GPU_FN void inputs(Operand& to, int64_t first_row, int64_t rows, int64_t step) const {
-    load_operand(to, [&](int row, int q) {
-      const int64_t at = first_row + row < rows ? first_row + row : rows - 1;
-      return static_cast<const int8_t*>(a.x) + at * a.ldx + step * 32 + q * kUnit;
-    });
+    load_rows(to, a.x, a.ldx, first_row, rows, step * 32);
   }
   OCTAVO_GPU_FN float result(int32_t sum, int64_t row, int64_t out) const {
     const float scale = reinterpret_cast<const float*>(static_cast<const uint8_t*>(a.weight) + lay.scales())[out];

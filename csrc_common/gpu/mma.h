@@ -9,7 +9,7 @@
 // Sources: AMD's ISA documents of CDNA 2 to 4 and RDNA 3 and 4, "matrix instructions"; NVIDIA's PTX ISA, "mma".
 #pragma once
 
-#include "gpu/shim.h"
+#include "gpu/packed.h"
 
 #if defined(__HIP__)
 #include "gpu/mma_hip.h"
@@ -22,14 +22,6 @@
 namespace octavo::gpu {
 
 #if defined(OCTAVO_HAS_MMA)
-
-// 16 bytes at an address that they divide.
-struct alignas(16) Words4 {
-  int32_t w[4];
-};
-struct alignas(8) Words2 {
-  int32_t w[2];
-};
 
 // Loads an operand of bfloat16: `at(row, q)` is the address of a unit.
 template <class At>

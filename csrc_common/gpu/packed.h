@@ -26,6 +26,14 @@ constexpr int kCodesRecord = 128;   // inputs
 
 OCTAVO_GPU_FN int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
+// 16 and 8 bytes at an address that they divide.
+struct alignas(16) Words4 {
+  int32_t w[4];
+};
+struct alignas(8) Words2 {
+  int32_t w[2];
+};
+
 // Place of input k of output `out` of a panel, in elements from the panel's start.
 OCTAVO_GPU_FN int64_t dense_at(int64_t k, int64_t out) {
   return k / 32 * 512 + (k % 32 / kUnit * kPanel + out) * kUnit + k % kUnit;
@@ -37,13 +45,17 @@ struct Codes4 {
   static OCTAVO_GPU_FN int64_t unit_at(int64_t k, int64_t out) {  // in bytes from the panel's start; k a multiple of 8
     return k / 128 * kRecordBytes + ((k % 32 / kUnit) * kPanel + out) * 16 + k % 128 / 32 * 4;
   }
-  // The lane's units of a record: w[group][inputs 0..3, inputs 4..7], one code a byte.
-  static OCTAVO_GPU_FN void load(const uint8_t* record, int q, int out, int32_t (&w)[4][2]) {
-    const int32_t* at = reinterpret_cast<const int32_t*>(record + (q * kPanel + out) * 16);
-    for (int g = 0; g < 4; ++g) {
-      w[g][0] = at[g] & 0x0F0F0F0F;
-      w[g][1] = static_cast<int32_t>(static_cast<uint32_t>(at[g]) >> 4) & 0x0F0F0F0F;
-    }
+  // A lane's units of a record as they lie.
+  struct Raw {
+    Words4 of4;  // groups of 32
+  };
+  static OCTAVO_GPU_FN Raw fetch(const uint8_t* record, int q, int out) {
+    return {reinterpret_cast<const Words4*>(record)[q * kPanel + out]};
+  }
+  // Those of group g: inputs 0..3, inputs 4..7, one code a byte.
+  static OCTAVO_GPU_FN void group(const Raw& raw, int g, int32_t (&w)[2]) {
+    w[0] = raw.of4.w[g] & 0x0F0F0F0F;
+    w[1] = static_cast<int32_t>(static_cast<uint32_t>(raw.of4.w[g]) >> 4) & 0x0F0F0F0F;
   }
   static OCTAVO_GPU_FN void store(uint8_t* unit, const int (&codes)[8]) {
     for (int i = 0; i < 4; ++i) unit[i] = static_cast<uint8_t>(codes[i] | codes[i + 4] << 4);
@@ -55,11 +67,15 @@ struct Codes8 {
   static OCTAVO_GPU_FN int64_t unit_at(int64_t k, int64_t out) {
     return k / 128 * kRecordBytes + k % 128 / 64 * 1024 + ((k % 32 / kUnit) * kPanel + out) * 16 + k % 64 / 32 * 8;
   }
-  static OCTAVO_GPU_FN void load(const uint8_t* record, int q, int out, int32_t (&w)[4][2]) {
-    for (int half = 0; half < 2; ++half) {
-      const int32_t* at = reinterpret_cast<const int32_t*>(record + half * 1024 + (q * kPanel + out) * 16);
-      for (int i = 0; i < 4; ++i) w[2 * half + i / 2][i % 2] = at[i];
-    }
+  struct Raw {
+    Words4 half[2];
+  };
+  static OCTAVO_GPU_FN Raw fetch(const uint8_t* record, int q, int out) {
+    const auto* at = reinterpret_cast<const Words4*>(record) + q * kPanel + out;
+    return {{at[0], at[64]}};
+  }
+  static OCTAVO_GPU_FN void group(const Raw& raw, int g, int32_t (&w)[2]) {
+    for (int i = 0; i < 2; ++i) w[i] = raw.half[g / 2].w[g % 2 * 2 + i];
   }
   static OCTAVO_GPU_FN void store(uint8_t* unit, const int (&codes)[8]) {
     for (int i = 0; i < 8; ++i) unit[i] = static_cast<uint8_t>(codes[i]);

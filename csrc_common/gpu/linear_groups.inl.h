@@ -1,0 +1,244 @@
+// Integer formats with a scale per group of 32, 64 or 128 inputs on int8 matrix units, with the bits of CPUs (levels mma and
+// mmawide): a product of 16 x 32 inputs by 16 outputs is an exact int32, groups are joined in order by fma as
+// docs/numerics.md says.
+//
+//   few   a block computes one panel of 16 outputs for 16 rows. Its four waves each take a record (128 inputs) per round, with the
+//         records of kAhead rounds on their way, and leave the exact sums in shared memory; then every thread joins the round's
+//         sums of its own outputs and rows in order, so that the order of additions stays though records are computed at once.
+//   wide  a wave computes kGroupPanels panels x kGroupTiles tiles of 16 rows in registers.
+#pragma once
+
+#include "gpu/epilogue.inl.h"
+#include "gpu/mma_tiles.h"
+
+#if defined(OCTAVO_HAS_MMA)
+
+namespace octavo::gpu {
+
+// What a group has beside its codes. `low`: a minimum, or a zero point.
+struct GroupSide {
+  float d, low;
+};
+
+// Groups of 32 with float16 scales and, perhaps, minima.
+template <class CodesOf>
+struct FormatG32 {
+  using Codes = CodesOf;
+  const LinearArgs& a;
+  Layout<Codes> lay;
+  const uint16_t* d;
+  const uint16_t* m;
+  int32_t zero;
+  OCTAVO_GPU_FN explicit FormatG32(const LinearArgs& args)
+      : a(args), lay(args.n, args.k, 32), d(reinterpret_cast<const uint16_t*>(static_cast<const uint8_t*>(args.weight) + lay.scales())),
+        m(d + lay.entries()), zero(args.flags & kZero8 ? 8 : 0) {}
+  static OCTAVO_GPU_FN int steps_of_group() { return 1; }
+  OCTAVO_GPU_FN GroupSide side(int64_t entry) const {
+    return {vec::float_of_f16(d[entry]), a.flags & kHasMin ? vec::float_of_f16(m[entry]) : 0.0f};
+  }
+  OCTAVO_GPU_FN float join(float acc, int32_t sum, GroupSide w, float s, int32_t input_sum) const {
+    acc = V::fma(static_cast<float>(sum - zero * input_sum), s * w.d, acc);
+    return a.flags & kHasMin ? V::fma(static_cast<float>(input_sum), s * w.low, acc) : acc;
+  }
+};
+
+// Four bits, a float32 scale and a zero point per group; the last group may be short.
+struct FormatI4 {
+  using Codes = Codes4;
+  int64_t group;
+  Layout<Codes> lay;
+  const float* scales;
+  const uint8_t* zeros;
+  OCTAVO_GPU_FN explicit FormatI4(const LinearArgs& a)
+      : group(apart_group(a.flags)), lay(a.n, a.k, group),
+        scales(reinterpret_cast<const float*>(static_cast<const uint8_t*>(a.weight) + lay.scales())),
+        zeros(reinterpret_cast<const uint8_t*>(scales + lay.entries())) {}
+  OCTAVO_GPU_FN int steps_of_group() const { return static_cast<int>(group / 32); }
+  OCTAVO_GPU_FN GroupSide side(int64_t entry) const { return {scales[entry], static_cast<float>(zeros[entry])}; }
+  OCTAVO_GPU_FN float join(float acc, int32_t sum, GroupSide w, float s, int32_t input_sum) const {
+    return V::fma(static_cast<float>(sum - static_cast<int32_t>(w.low) * input_sum), s * w.d, acc);
+  }
+};
+
+constexpr int kRoundSteps = 4 * kMmaWaves;               // steps of 32 inputs that the waves of a block take at once
+constexpr int kPairs = kTile * kPanel / kMmaThreads;     // (output, row) pairs of a thread
+constexpr int kSideStride = kRoundSteps + 4;             // words; the paddings keep banks apart
+constexpr int kSumStride = kTile * kSideStride + 4;
+static_assert(kTile * kPanel == kTile * kRoundSteps);    // a thread brings as many entries of a side array as it has pairs
+
+// The side arrays of a round in shared memory, of outputs and of rows.
+struct RoundSides {
+  float d[kPairs], low[kPairs], s[kPairs];
+  int32_t input_sum[kPairs];
+};
+
+template <class Format>
+OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
+  using Codes = typename Format::Codes;
+  constexpr int kAhead = 8192 / Codes::kRecordBytes / kUnits > 1 ? 8192 / Codes::kRecordBytes / kUnits : 2;
+  OCTAVO_SHARED(int32_t, sums, kPanel * kSumStride);
+  OCTAVO_SHARED(float, out_d, kPanel * kSideStride);
+  OCTAVO_SHARED(float, out_low, kPanel * kSideStride);
+  OCTAVO_SHARED(float, row_s, kTile * kSideStride);
+  OCTAVO_SHARED(int32_t, row_sum, kTile * kSideStride);
+  const Format format(a);
+  const auto& lay = format.lay;
+  const int64_t panel = block_y(), first_row = static_cast<int64_t>(block_x()) * kTile, rows = num_rows(a.rows, step);
+  if (first_row >= rows) return;
+  const int per = format.steps_of_group(), round_groups = kRoundSteps / per;
+  const int64_t steps = lay.groups * per, rounds = ceil_div(lay.records, kMmaWaves);
+  const uint8_t* weight = static_cast<const uint8_t*>(a.weight) + lay.panel(panel);
+
+  const auto fetch = [&](RecordUnits<Codes>& to, int64_t round) {
+    const int64_t record = round * kMmaWaves + wave();
+    to.fetch(weight + (record < lay.records ? record : lay.records - 1) * Codes::kRecordBytes);
+  };
+  // Steps behind the last meet codes that are zero: which inputs they take does not matter.
+  const auto fetch_inputs = [&](OperandI8 (&to)[4], int64_t round) {
+    for (int g = 0; g < 4; ++g) {
+      const int64_t at = (round * kMmaWaves + wave()) * 4 + g;
+      load_rows(to[g], a.x, a.ldx, first_row, rows, 32 * (at < steps ? at : steps - 1));
+    }
+  };
+  const auto fetch_sides = [&](RoundSides& to, int64_t round) {
+    for (int p = 0; p < kPairs; ++p) {
+      const int t = thread() + p * kMmaThreads;
+      const int64_t g = round * round_groups + t / kPanel, h = round * round_groups + t % kRoundSteps;
+      const GroupSide w = format.side(lay.entry(panel, g < lay.groups ? g : lay.groups - 1, t % kPanel));
+      const int64_t row = first_row + t / kRoundSteps < rows ? first_row + t / kRoundSteps : rows - 1;
+      const int64_t at = row * a.lds + (h < lay.groups ? h : lay.groups - 1);
+      to.d[p] = w.d, to.low[p] = w.low, to.s[p] = a.scales[at], to.input_sum[p] = a.sums[at];
+    }
+  };
+
+  RecordUnits<Codes> ahead[kAhead];
+  OperandI8 x[4];
+  RoundSides sides;
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) fetch(ahead[i], i);
+  fetch_inputs(x, 0);
+  fetch_sides(sides, 0);
+  float acc[kPairs] = {};
+  for (int64_t first = 0; first < rounds; first += kAhead) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t round = first + i;
+      if (round >= rounds) break;
+      SumsI32 c[4];
+      for (int g = 0; g < 4; ++g) {
+        OperandI8 w;
+        ahead[i].group(w, g);
+        mma(c[g], w, x[g]);
+      }
+      for (int v = 0; v < kValues; ++v) {
+        const Words4 four = {{c[0].v[v], c[1].v[v], c[2].v[v], c[3].v[v]}};
+        *reinterpret_cast<Words4*>(sums + row_of_a(v) * kSumStride + row_of_b(v) * kSideStride + 4 * wave()) = four;
+      }
+      for (int p = 0; p < kPairs; ++p) {
+        const int t = thread() + p * kMmaThreads, of_out = t % kPanel * kSideStride + t / kPanel;
+        const int of_row = t / kRoundSteps * kSideStride + t % kRoundSteps;
+        out_d[of_out] = sides.d[p], out_low[of_out] = sides.low[p], row_s[of_row] = sides.s[p], row_sum[of_row] = sides.input_sum[p];
+      }
+      fetch(ahead[i], round + kAhead);
+      fetch_inputs(x, round + 1);
+      fetch_sides(sides, round + 1);
+      sync();
+      const int64_t left = steps - round * kRoundSteps;
+      for (int p = 0; p < kPairs; ++p) {
+        const int t = thread() + p * kMmaThreads, out = t / kTile, row = t % kTile;
+        int32_t sum = 0;
+        for (int j = 0; j < kRoundSteps; ++j) {
+          if (j >= left) break;
+          sum += sums[out * kSumStride + row * kSideStride + j];
+          if ((j + 1) % per) continue;
+          const int g = j / per, of_out = out * kSideStride + g, of_row = row * kSideStride + g;
+          acc[p] = format.join(acc[p], sum, {out_d[of_out], out_low[of_out]}, row_s[of_row], row_sum[of_row]);
+          sum = 0;
+        }
+      }
+      sync();
+    }
+  }
+  for (int p = 0; p < kPairs; ++p) {
+    const int t = thread() + p * kMmaThreads;
+    const int64_t out = panel * kPanel + t / kTile, row = first_row + t % kTile;
+    if (row < rows && out < a.n) finish(a, row, out, acc[p]);
+  }
+}
+
+// Lanes of AMD's matrix cores of wave64 hold 4 values of a product, others 8.
+constexpr int kGroupPanels = 2, kGroupTiles = kValues == 4 ? 4 : 2;
+
+template <class Format>
+OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
+  using Codes = typename Format::Codes;
+  const Format format(a);
+  const auto& lay = format.lay;
+  const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kGroupPanels;
+  const int64_t first_row = static_cast<int64_t>(block_x()) * kGroupTiles * kTile, rows = num_rows(a.rows, step);
+  if (first_row >= rows || first_panel >= lay.panels) return;
+  const int per = format.steps_of_group();
+  const int64_t steps = lay.groups * per;
+  const auto panel_of = [&](int p) { return first_panel + p < lay.panels ? first_panel + p : lay.panels - 1; };
+  const auto row_at = [&](int64_t row) { return row < rows ? row : rows - 1; };
+  float acc[kGroupPanels][kGroupTiles][kValues] = {};
+  SumsI32 sums[kGroupPanels][kGroupTiles];
+  for (int64_t record = 0; record < lay.records; ++record) {
+    RecordUnits<Codes> units[kGroupPanels];
+    for (int p = 0; p < kGroupPanels; ++p)
+      units[p].fetch(static_cast<const uint8_t*>(a.weight) + lay.panel(panel_of(p)) + record * Codes::kRecordBytes);
+#pragma unroll
+    for (int g = 0; g < 4; ++g) {
+      const int64_t at = 4 * record + g;
+      if (at >= steps) break;
+      OperandI8 w[kGroupPanels];
+      for (int p = 0; p < kGroupPanels; ++p) units[p].group(w[p], g);
+#pragma unroll
+      for (int t = 0; t < kGroupTiles; ++t) {
+        OperandI8 x;
+        load_rows(x, a.x, a.ldx, first_row + t * kTile, rows, 32 * at);
+        for (int p = 0; p < kGroupPanels; ++p) mma(sums[p][t], w[p], x);
+      }
+      if ((at + 1) % per) continue;
+      const int64_t group = at / per;
+#pragma unroll
+      for (int p = 0; p < kGroupPanels; ++p)
+#pragma unroll
+        for (int v = 0; v < kValues; ++v) {
+          const GroupSide side = format.side(lay.entry(panel_of(p), group, row_of_a(v)));
+#pragma unroll
+          for (int t = 0; t < kGroupTiles; ++t) {
+            const int64_t in = row_at(first_row + t * kTile + row_of_b(v)) * a.lds + group;
+            acc[p][t][v] = format.join(acc[p][t][v], sums[p][t].v[v], side, a.scales[in], a.sums[in]);
+            sums[p][t].v[v] = 0;
+          }
+        }
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < kGroupPanels; ++p)
+#pragma unroll
+    for (int t = 0; t < kGroupTiles; ++t)
+#pragma unroll
+      for (int v = 0; v < kValues; ++v) {
+        const int64_t row = first_row + t * kTile + row_of_b(v), out = (first_panel + p) * kPanel + row_of_a(v);
+        if (row < rows && out < a.n) finish(a, row, out, acc[p][t][v]);
+      }
+}
+
+}  // namespace octavo::gpu
+
+#define OCTAVO_LINEAR_GROUPS(kind, ...)                                                                                    \
+  OCTAVO_KERNEL(linear_##kind, mma, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {           \
+    octavo::gpu::linear_groups_few<octavo::gpu::__VA_ARGS__>(*step_, a);                                                   \
+  }                                                                                                                        \
+  OCTAVO_KERNEL(linear_##kind, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kGroupTiles * octavo::gpu::kTile,   \
+                octavo::gpu::kMmaWaves * octavo::gpu::kGroupPanels * octavo::gpu::kPanel) {                                \
+    octavo::gpu::linear_groups_wide<octavo::gpu::__VA_ARGS__>(*step_, a);                                                  \
+  }
+OCTAVO_LINEAR_GROUPS(q4g32, FormatG32<octavo::gpu::Codes4>)
+OCTAVO_LINEAR_GROUPS(q5g32, FormatG32<octavo::gpu::Codes8>)
+OCTAVO_LINEAR_GROUPS(q8g32, FormatG32<octavo::gpu::Codes8>)
+OCTAVO_LINEAR_GROUPS(i4, FormatI4)
+
+#endif
