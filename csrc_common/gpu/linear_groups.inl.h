@@ -8,7 +8,6 @@
 //   wide  a wave computes kGroupPanels panels x kGroupTiles tiles of 16 rows in registers.
 #pragma once
 
-#include "gpu/epilogue.inl.h"
 #include "gpu/mma_tiles.h"
 
 #if defined(OCTAVO_HAS_MMA)
@@ -171,6 +170,7 @@ constexpr int kGroupPanels = 2, kGroupTiles = kValues == 4 ? 4 : 2;
 
 template <class Format>
 OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
+  OCTAVO_SHARED(float, staged, kMmaWaves * kStaged<kGroupTiles>);
   using Codes = typename Format::Codes;
   const Format format(a);
   const auto& lay = format.lay;
@@ -217,13 +217,7 @@ OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
   }
 #pragma unroll
   for (int p = 0; p < kGroupPanels; ++p)
-#pragma unroll
-    for (int t = 0; t < kGroupTiles; ++t)
-#pragma unroll
-      for (int v = 0; v < kValues; ++v) {
-        const int64_t row = first_row + t * kTile + row_of_b(v), out = (first_panel + p) * kPanel + row_of_a(v);
-        if (row < rows && out < a.n) finish(a, row, out, acc[p][t][v]);
-      }
+    finish_panel(a, staged + wave() * kStaged<kGroupTiles>, acc[p], first_panel + p, first_row, rows);
 }
 
 }  // namespace octavo::gpu

@@ -8,7 +8,6 @@
 //   wide  a wave computes kSuperPanels panels x kSuperTiles tiles of 16 rows in registers.
 #pragma once
 
-#include "gpu/epilogue.inl.h"
 #include "gpu/mma_tiles.h"
 
 #if defined(OCTAVO_HAS_MMA)
@@ -193,6 +192,7 @@ constexpr int kSuperPanels = 1, kSuperTiles = kValues == 4 ? 4 : 2;
 
 template <class Format>
 OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
+  OCTAVO_SHARED(float, staged, kMmaWaves * kStaged<kSuperTiles>);
   const Layout<typename Format::Codes> lay(a.n, a.k, 256);
   const SuperLayout side(a, lay);
   const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kSuperPanels;
@@ -247,13 +247,7 @@ OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
   }
 #pragma unroll
   for (int p = 0; p < kSuperPanels; ++p)
-#pragma unroll
-    for (int t = 0; t < kSuperTiles; ++t)
-#pragma unroll
-      for (int v = 0; v < kValues; ++v) {
-        const int64_t row = first_row + t * kTile + row_of_b(v), out = (first_panel + p) * kPanel + row_of_a(v);
-        if (row < rows && out < a.n) finish(a, row, out, acc[p][t][v]);
-      }
+    finish_panel(a, staged + wave() * kStaged<kSuperTiles>, acc[p], first_panel + p, first_row, rows);
 }
 
 }  // namespace octavo::gpu

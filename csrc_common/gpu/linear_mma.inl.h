@@ -9,7 +9,6 @@
 // depends on its own inputs and on which of the two kernels ran, not on other rows.
 #pragma once
 
-#include "gpu/epilogue.inl.h"
 #include "gpu/mma_tiles.h"
 
 #if defined(OCTAVO_HAS_MMA)

@@ -1,6 +1,7 @@
-// Sizes that products on matrix units share: blocks of four waves, tiles of 16 rows.
+// Sizes that products on matrix units share: blocks of four waves, tiles of 16 rows; and how a wave ends.
 #pragma once
 
+#include "gpu/epilogue.inl.h"
 #include "gpu/mma.h"
 
 #if defined(OCTAVO_HAS_MMA)
@@ -28,6 +29,26 @@ struct RecordUnits {
     for (int u = 0; u < kUnits; ++u) Codes::group(raw[u], g, to.w[u]);
   }
 };
+
+// A wave's sums of one panel -> y, through `staged` in shared memory, which is the wave's own: sums must have fixed places in
+// registers, and what follows a product is long.
+template <int tiles>
+constexpr int kStaged = tiles * kTile * (kPanel + 1);
+template <int tiles>
+OCTAVO_GPU_FN void finish_panel(const LinearArgs& a, float* staged, const float (&sums)[tiles][kValues], int64_t panel,
+                                int64_t first_row, int64_t rows) {
+#pragma unroll
+  for (int t = 0; t < tiles; ++t)
+#pragma unroll
+    for (int v = 0; v < kValues; ++v) staged[(t * kTile + row_of_b(v)) * (kPanel + 1) + row_of_a(v)] = sums[t][v];
+  sync_wave();
+#pragma unroll 1
+  for (int at = lane(); at < tiles * kTile * kPanel; at += kWave) {
+    const int64_t row = first_row + at / kPanel, out = panel * kPanel + at % kPanel;
+    if (row < rows && out < a.n) finish(a, row, out, staged[at / kPanel * (kPanel + 1) + at % kPanel]);
+  }
+  sync_wave();
+}
 
 }  // namespace octavo::gpu
 

@@ -1,13 +1,13 @@
-"""Linear kernels on matrix units: integers with the bits of CPUs, fast ones within a case's tolerance; each shows that it ran.
+"""Which linear kernel runs: on matrix units where there is one, for few rows and for many, and that its result is right there.
 
-On the host for waves of both widths; on emulated AMD chips where an emulator is (`emulated_device`), a case of each kind.
+On the host for waves of both widths, on emulated AMD chips where an emulator is (`emulated_device`): a case of each kind. All
+cases of all levels are the conformance suite's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,6 @@ from tests.platforms.test_conformance import case_of, reference_result
 from octavo.platforms.gpu.platform import GpuPlatform
 from octavo.platforms.gpu.selftest import GpuCell
 
-TABLES = ("linear", "lm_head", "gated_mlp")
-CASES = [(table, case.name) for table in TABLES for case in import_module(f"tests.cases.{table}").CASES]
 #: kind of weight -> its level for few rows under exact and under fast numerics
 KINDS = {
     **dict.fromkeys(("w8a8", "i4", "q4g32", "q5g32", "q8g32", "q2k", "q3k", "q4k", "q5k", "q6k"), ("mma", "mma")),
@@ -43,7 +41,7 @@ DEVICES: dict[str, Callable[[], tuple[Any, Any]]] = {
         for arch in emulated_device.ARCHS
     },
 }
-EMULATED_CASES = (
+CASES = (
     *("bf16_100_33", "w8a8_200_33", "i4g64_200_33", "q4_0_576_40", "q4_1_576_40", "q5_1_576_40", "q8_0_576_40"),
     *(f"q{bits}_k_768_40" for bits in range(2, 7)),
     *("w8a8_rows_17", "i4g64+z+f16_rows_17", "q4_0_rows_33", "q4_k_rows_33", "q6_k_rows_33"),
@@ -66,38 +64,26 @@ class Watched(GpuCell):
         return self.made
 
 
-def expected_level(form: str, rows: int, numerics: str) -> str:
+def expected_kernel(form: str, rows: int, numerics: str) -> str:
     kind = FORMS.get(form, "i4" if form.startswith("i4") else form)
     level = KINDS.get(kind, ("simt", "simt"))[numerics == "fast"]
     return f"linear_{kind}__{level}{'wide' if rows > 16 and level != 'simt' else ''}"
 
 
-def check(table: str, name: str, device: str, numerics: str) -> None:
-    module, case = case_of(table, name)
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+@pytest.mark.parametrize("device", list(DEVICES))
+@pytest.mark.parametrize("name", CASES)
+def test_products_run_on_matrix_units(name: str, device: str, numerics: str) -> None:
+    if device in emulated_device.ARCHS and (reason := emulated_device.missing()):
+        pytest.skip(reason)
+    module, case = case_of("linear", name)
     cell = Watched(platform(device, numerics).native)
-    got, want = np.asarray(module.run(cell, case)), reference_result(table, name)
+    got, want = np.asarray(module.run(cell, case)), reference_result("linear", name)
     ran = cell.made.last_variant("linear")
-    if table == "linear":
-        form = case.form.split("+")[0]
-        assert ran == expected_level(form, case.rows, numerics)
-    if "fast" in ran or table != "linear":
+    assert ran == expected_kernel(case.form.split("+")[0], case.rows, numerics)
+    if "fast" in ran:
         gap = float(np.abs(got - want).max(initial=0)) / max(float(np.abs(want).max(initial=0)), 1e-30)
         assert gap <= case.tolerance, f"{ran}: off by {gap:.1e} of the largest value, {case.tolerance:.1e} allowed"
-    if numerics == "exact":
+    else:
         differ = np.argwhere(got.view(np.uint32) != want.view(np.uint32))
         assert not len(differ), f"{ran}: {len(differ)} of {want.size} values differ, first at {differ[0].tolist()}"
-
-
-@pytest.mark.parametrize("numerics", ["exact", "fast"])
-@pytest.mark.parametrize("device", ["wave64", "wave32"])
-@pytest.mark.parametrize(("table", "name"), CASES, ids=lambda value: value)
-def test_products_on_matrix_units_are_right(table: str, name: str, device: str, numerics: str) -> None:
-    check(table, name, device, numerics)
-
-
-@pytest.mark.parametrize("device", emulated_device.ARCHS)
-@pytest.mark.parametrize("name", EMULATED_CASES)
-def test_machine_code_of_amd_is_right(name: str, device: str) -> None:
-    if reason := emulated_device.missing():
-        pytest.skip(reason)
-    check("linear", name, device, "fast")

@@ -1,0 +1,53 @@
+"""Microscaling formats: scales, both orders of nibbles, and what is refused."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+
+from octavo.engine.errors import ModelError
+from octavo.quant.mx import E2M1, E8M0, mxfp4_of_blocks, mxfp4_of_pairs
+
+
+def test_scales_are_powers_of_two() -> None:
+    assert [float(E8M0[code]) for code in (0, 1, 127, 128, 254)] == [2.0**-127, 2.0**-126, 1.0, 2.0, 2.0**127]
+    assert np.isnan(E8M0[255]) and np.isfinite(E8M0[:255]).all()
+
+
+def test_a_block_holds_elements_sixteen_apart() -> None:
+    block = np.zeros(17, np.uint8)
+    block[:3] = 128, 0x21, 0x43
+    want = np.zeros(32, np.float32)
+    want[[0, 1, 16, 17]] = 1, 3, 2, 4
+    assert np.array_equal(mxfp4_of_blocks(block), want)
+
+
+def test_packed_tensors_hold_neighbours() -> None:
+    packed = np.zeros((1, 16), np.uint8)
+    packed[0, :2] = 0x21, 0x43
+    got = mxfp4_of_pairs(packed, np.full((1, 1), 128, np.uint8))
+    assert got.shape == (1, 32) and got[0, :4].tolist() == [1, 2, 3, 4] and not got[0, 4:].any()
+
+
+def test_blocks_read_as_the_gguf_package_reads_them() -> None:
+    raw = np.random.default_rng(1).integers(0, 256, (6, 5, 17)).astype(np.uint8)
+    raw[..., 0] = raw[..., 0] % 200 + 20
+    raw = raw.reshape(6, 85)
+    want = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType.MXFP4)
+    assert np.array_equal(mxfp4_of_blocks(raw), want)
+
+
+def test_every_code_in_both_halves_of_a_byte() -> None:
+    packed = np.arange(16, dtype=np.uint8)[None] * 17  # both nibbles the same
+    got = mxfp4_of_pairs(packed, np.full((1, 1), 127, np.uint8)).reshape(16, 2)
+    assert np.array_equal(got, np.stack([E2M1, E2M1], axis=1)) and np.signbit(got[8]).all()
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ModelError, match="multiple of 17 bytes"):
+        mxfp4_of_blocks(np.zeros((2, 16), np.uint8))
+    with pytest.raises(ModelError, match="1 of 1 scales of MXFP4 are NaN"):
+        mxfp4_of_blocks(np.full(17, 255, np.uint8))
+    with pytest.raises(ModelError, match="needs a scale per 16 bytes"):
+        mxfp4_of_pairs(np.zeros((2, 32), np.uint8), np.zeros((2, 1), np.uint8))
