@@ -32,7 +32,19 @@ def inputs() -> np.ndarray:
     ladders = [np.unique(d.table[np.isfinite(d.table)]).astype(np.float64) for d in DIALECTS.values()]
     middles = np.concatenate([(x[1:] + x[:-1]) / 2 for x in ladders]).astype(np.float32)
     sides = [np.nextafter(middles, np.float32(side)) for side in (-np.inf, np.inf)]
-    odd = [448, 464, np.nextafter(np.float32(464), np.float32(1e9)), 480, 61440, 65536, np.inf, np.nan, 1e-45, 2.0**-126, 0.0]
+    odd = [
+        448,
+        464,
+        np.nextafter(np.float32(464), np.float32(1e9)),
+        480,
+        61440,
+        65536,
+        np.inf,
+        np.nan,
+        1e-45,
+        2.0**-126,
+        0.0,
+    ]
     given = np.concatenate([*ladders, middles, *sides, odd, np.negative(odd)]).astype(np.float32)
     kept: np.ndarray = given[~((np.abs(given) < 2.0**-126) & (given != 0) & (np.abs(given) > 1e-44))]
     return kept
@@ -55,7 +67,20 @@ def check(decoded: np.ndarray, encoded: np.ndarray) -> None:
 @pytest.mark.parametrize("compiler", [name for name in ("g++", "clang++") if shutil.which(name)])
 def test_codes_on_the_host(compiler: str, tmp_path: Path) -> None:
     library = tmp_path / "probe.so"
-    command = [compiler, "-x", "c++", "-", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *INCLUDES]
+    command = [
+        compiler,
+        "-x",
+        "c++",
+        "-",
+        "-std=c++17",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        *INCLUDES,
+    ]
     subprocess.run([*command, "-DOCTAVO_ISA_NS=host", "-o", str(library)], input=HOST, text=True, check=True)
     x, decoded = inputs(), np.zeros((6, 256), np.float32)
     encoded = np.zeros((4, 2, x.size), np.uint8)

@@ -46,12 +46,19 @@ def test_e5m2_has_infinities_and_its_fnuz_dialect_has_none() -> None:
 
 @pytest.mark.parametrize(
     ("dialect", "finite", "largest", "smallest"),
-    [(E4M3FN, 254, 448, 2**-9), (E5M2, 248, 57344, 2**-16), (E4M3FNUZ, 255, 240, 2**-10), (E5M2FNUZ, 255, 57344, 2**-17)],
+    [
+        (E4M3FN, 254, 448, 2**-9),
+        (E5M2, 248, 57344, 2**-16),
+        (E4M3FNUZ, 255, 240, 2**-10),
+        (E5M2FNUZ, 255, 57344, 2**-17),
+    ],
     ids=lambda value: getattr(value, "name", None),
 )
 def test_range_of_a_dialect(dialect: Fp8, finite: int, largest: float, smallest: float) -> None:
     values = dialect.table[np.isfinite(dialect.table)]
-    assert (values.size, values.max(), values.min()) == (finite, largest, -largest) == (finite, dialect.largest, -largest)
+    assert (
+        (values.size, values.max(), values.min()) == (finite, largest, -largest) == (finite, dialect.largest, -largest)
+    )
     assert values[values > 0].min() == smallest
     assert np.all(np.diff(dialect.table[: dialect.top + 1]) > 0)
 
@@ -68,7 +75,9 @@ def test_encoding_takes_the_nearest_code_and_the_even_one_of_two(dialect: Fp8) -
     ladder = dialect.table[: dialect.top + 1].astype(np.float64)
     middles = (ladder[1:] + ladder[:-1]) / 2  # exact in float32
     around = np.concatenate([np.nextafter(middles.astype(np.float32), np.float32(side)) for side in (0, np.inf)])
-    given = np.concatenate([middles, around, np.random.default_rng(3).normal(0, dialect.largest / 4, 200)]).astype(np.float32)
+    given = np.concatenate([middles, around, np.random.default_rng(3).normal(0, dialect.largest / 4, 200)]).astype(
+        np.float32
+    )
     given = given[np.abs(given) <= dialect.largest]
     got = dialect.encode(given)
     wrong = [float(x) for x, code in zip(given, got, strict=True) if int(code) & 0x7F not in nearest(dialect, float(x))]
@@ -86,7 +95,9 @@ def test_beyond_the_largest(dialect: Fp8) -> None:
     zero = 0.0 if dialect.is_fnuz else -0.0
     assert same(dialect.decode(dialect.encode(given)), [top, top, -top, top, -top, 0.0, zero])
     special = np.inf if dialect is E5M2 else np.nan
-    assert same(dialect.decode(dialect.encode(given, "special")), [top, special, -special, special, -special, 0.0, zero])
+    assert same(
+        dialect.decode(dialect.encode(given, "special")), [top, special, -special, special, -special, 0.0, zero]
+    )
 
 
 @pytest.mark.parametrize(("ocp", "fnuz"), [(E4M3FN, E4M3FNUZ), (E5M2, E5M2FNUZ)], ids=["e4m3", "e5m2"])
