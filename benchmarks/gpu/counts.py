@@ -2,8 +2,8 @@
 
     octavo bench gpu/counts -- [--arch gfx950] [--only PREFIX,...] [--docs]
 
-gpu.ARCH.KERNEL.SHAPE.reads  lines of 64 bytes of global memory that waves ask for, as a multiple of weights, inputs, keys and
-                             values read once
+gpu.ARCH.KERNEL.SHAPE.reads  lines of 64 bytes of global memory that waves ask for, as a multiple of weights, inputs, keys,
+                             values and logits read once
 gpu.ARCH.KERNEL.SHAPE.mma    matrix instructions as a multiple of those that the shape needs at least (0: none is used)
 --docs writes the table of docs/gpu.md. Needs an emulator of AMD's machine code (docs/gpu.md, "How it is proven") and clang-22.
 """
@@ -17,11 +17,13 @@ from typing import Any
 
 from benchmarks.arm.page import markdown, written
 from benchmarks.common import ROOT, parser, report, row
+from benchmarks.sampling import KINDS, logits_of, rows_of
 from ci.gpu import Target, build, missing
 from tests.platforms.gpu import emulated_device
 
 from octavo.platforms.gpu.eager import GpuEagerOps
 from octavo.platforms.gpu.platform import GpuPlatform
+from octavo.platforms.gpu.sampling import DeviceSampler
 from octavo.platforms.gpu.weights import GpuWeights
 from octavo.platforms.selftest.values import batch, one_layer, tensors, values
 
@@ -89,12 +91,34 @@ class Decode:
         return self.kv_heads * self.length * (2 * self.head_dim * element + scales)
 
 
-CASES: tuple[Product | Decode, ...] = (
+@dataclass(frozen=True)
+class Draw:
+    """Sampling of one kind of row (benchmarks/sampling.py)."""
+
+    kind: str
+    rows: int
+    vocab: int
+    prefix: str = "sample_"
+    least_mma: int = 0
+
+    @property
+    def shape(self) -> str:
+        return f"{self.kind}, {self.vocab} logits, {self.rows} rows"
+
+    def run(self, platform: GpuPlatform) -> int:
+        logits = logits_of(self.rows, self.vocab)
+        batch = rows_of(self.rows, self.vocab, **KINDS[self.kind])
+        DeviceSampler(platform.native).sample_host(logits, batch)
+        return logits.nbytes
+
+
+CASES: tuple[Product | Decode | Draw, ...] = (
     *(Product(form, rows, 1024, 64) for form in ("bf16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128") for rows in (1, 16)),
     *(Product(form, 64, 512, 256) for form in ("bf16", "w8a8", "q4_0", "i4g128")),
     Decode("bf16", 1024, 8, 1, 128),
     Decode("bf16", 1024, 4, 4, 64),
     Decode("int8", 1024, 8, 1, 128),
+    *(Draw(kind, 1, 32_768) for kind in KINDS),
 )
 
 
