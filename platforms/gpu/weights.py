@@ -110,6 +110,7 @@ class GpuWeights:
     is_dry: bool = False  # sizes only
     packed_bytes: int = 0
     formats: set[str] = field(default_factory=set)
+    _finite: set[str] = field(default_factory=set)  # names of tensors that packing has searched
 
     def linear(
         self,
@@ -143,6 +144,7 @@ class GpuWeights:
                 for rows, piece in quantized_rows(part, quantize, transpose=transpose):
                     is_turned = transpose and piece is part
                     self._pack(piece, form, first_row + rows, num_out, held.address, transpose=is_turned)
+                self._finite.add(part.name)
             first_row += outputs
         biases = [] if bias is None else bias if isinstance(bias, list) else [bias]
         values = np.concatenate([self.vector(b) for b in biases]) if biases else None
@@ -155,7 +157,7 @@ class GpuWeights:
         if f"embedding_{table.format}" not in self.native.table:
             raise PlatformError(f"{table.name}: no embedding kernel for format {table.format}")
         rows, width = table.shape
-        if not self.is_dry and (error := damage(table)):
+        if not self.is_dry and table.name not in self._finite and (error := damage(table)):
             raise error
         data = OnDevice(0, 0, None) if self.is_dry else self._on_device(table)
         return GpuTable(table.format, rows, width, table.data.nbytes // rows, data)
