@@ -45,6 +45,7 @@ MANY_FROM = {
     ("linear_q8g32", "i8mm"): 4,
     ("linear_", "mmawide"): 17,
     ("linear_", "mmafastwide"): 17,
+    ("paged_attention_", "mmafastwide"): 16,  # kManyTokens of csrc_common/gpu/attention_mma.inl.h
 }
 
 

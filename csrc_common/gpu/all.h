@@ -1,6 +1,7 @@
 // Every GPU kernel, by family: what a build for one chip compiles, and what the host lists.
 #pragma once
 #include "gpu/attention.inl.h"
+#include "gpu/attention_mma.inl.h"
 #include "gpu/greedy_head.inl.h"
 #include "gpu/kv_append.inl.h"
 #include "gpu/linear.inl.h"

@@ -3,7 +3,8 @@
 
 #define OCTAVO_GPU_FN __device__ __forceinline__
 #define OCTAVO_SHARED(T, name, count) __shared__ T name[count]
-#define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs) \
+#define OCTAVO_TWO_WAVES
+#define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs, ...) \
   extern "C" __global__ void __launch_bounds__(threads, 1) op##__##level(const ::octavo::Step* step_, ::octavo::Name##Args a)
 
 namespace octavo::gpu {
@@ -21,6 +22,17 @@ OCTAVO_GPU_FN void sync() { __syncthreads(); }
 
 // What lanes of a wave wrote to shared memory, the others of it may read.
 OCTAVO_GPU_FN void sync_wave() { __syncwarp(); }
+
+// See gpu/hip.h.
+OCTAVO_GPU_FN void release() { __threadfence(); }
+OCTAVO_GPU_FN void acquire() { __threadfence(); }
+OCTAVO_GPU_FN int32_t count_up(int32_t* counter) { return atomicAdd(counter, 1); }
+
+OCTAVO_GPU_FN void keep_order() {}
+template <class T>
+OCTAVO_GPU_FN T* in_device(T* at) {
+  return at;
+}
 
 OCTAVO_GPU_FN int32_t word_of_float(float x) { return __float_as_int(x); }
 OCTAVO_GPU_FN float float_of_word(int32_t x) { return __int_as_float(x); }

@@ -3,9 +3,10 @@
 
 #define OCTAVO_GPU_FN __attribute__((device)) __attribute__((always_inline)) inline
 #define OCTAVO_SHARED(T, name, count) static __attribute__((shared)) T name[count]
-#define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs)                                     \
-  extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(threads, threads))) void \
+#define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs, ...)                                            \
+  extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(threads, threads))) __VA_ARGS__ void \
       op##__##level(const ::octavo::Step* step_, ::octavo::Name##Args a)
+#define OCTAVO_TWO_WAVES __attribute__((amdgpu_waves_per_eu(2)))
 
 namespace octavo::gpu {
 
@@ -37,6 +38,23 @@ OCTAVO_GPU_FN void sync_wave() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
+// Blocks that work on one result: what a thread wrote is seen by other blocks' threads behind `release`, `count_up` and `acquire`.
+OCTAVO_GPU_FN void release() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
+OCTAVO_GPU_FN void acquire() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
+// Adds 1; what was there before.
+OCTAVO_GPU_FN int32_t count_up(int32_t* counter) {
+  return __scoped_atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL, __MEMORY_SCOPE_DEVICE);
+}
+
+// The compiler moves nothing across it: loads that it would all begin at once need registers.
+OCTAVO_GPU_FN void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+
+// A pointer read from memory may be to memory of the block, for all that the compiler knows; this one is not.
+template <class T>
+OCTAVO_GPU_FN T* in_device(T* at) {
+  return (T*)(__attribute__((address_space(1))) T*)at;
 }
 
 OCTAVO_GPU_FN int32_t word_of_float(float x) { return __builtin_bit_cast(int32_t, x); }

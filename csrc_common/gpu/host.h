@@ -12,7 +12,8 @@
 
 #define OCTAVO_GPU_FN inline
 #define OCTAVO_SHARED(T, name, count) static thread_local T name[count]
-#define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs)                                                     \
+#define OCTAVO_TWO_WAVES
+#define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs, ...)                                                     \
   static void op##__##level(const ::octavo::Step* step_, const ::octavo::Name##Args& a);                                  \
   static ::octavo::gpu::HostRow op##__##level##_row(                                                                      \
       #op, #level, ::octavo::k##Name##Fields, sizeof(::octavo::k##Name##Fields) / sizeof(::octavo::Field),                \
@@ -60,6 +61,17 @@ inline int num_blocks_z() { return place.grid[2]; }
 
 void sync();
 void sync_wave();
+
+// Blocks run one after the other.
+inline void release() {}
+inline void acquire() {}
+inline int32_t count_up(int32_t* counter) { return (*counter)++; }
+
+inline void keep_order() {}
+template <class T>
+inline T* in_device(T* at) {
+  return at;
+}
 
 inline int32_t word_of_float(float x) { return __builtin_bit_cast(int32_t, x); }
 inline float float_of_word(int32_t x) { return __builtin_bit_cast(float, x); }

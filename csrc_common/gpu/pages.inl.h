@@ -49,8 +49,8 @@ struct HeadPages {
 
   template <class Args>
   OCTAVO_GPU_FN HeadPages(const Args& a, const Step& step, int64_t seq, int64_t kv_head)
-      : table(step.groups[a.group].block_table + seq * step.groups[a.group].table_stride),
-        base(step.pool + a.layer_offset + kv_head * kv_head_bytes(KV::kType, a.block_tokens, a.head_dim)),
+      : table(in_device(step.groups[a.group].block_table) + seq * step.groups[a.group].table_stride),
+        base(in_device(step.pool) + a.layer_offset + kv_head * kv_head_bytes(KV::kType, a.block_tokens, a.head_dim)),
         page_bytes(a.page_bytes), block_tokens(a.block_tokens), head_dim(a.head_dim) {}
 
   OCTAVO_GPU_FN uint8_t* page(int64_t position) const { return base + table[position / block_tokens] * page_bytes; }

@@ -2,7 +2,8 @@
 // shuffles within a wave, memory of a block and atomic sums there, dot products of bytes. Everything else is plain C++.
 //
 // A kernel is declared by OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs): blocks of `threads`, the arguments of
-// csrc_common/contract, and the rows and outputs that one block computes, which the launcher forms the grid from. Its name is
+// csrc_common/contract, and the rows and outputs that one block computes, which the launcher forms the grid from. OCTAVO_TWO_WAVES
+// behind them: no more registers than let two waves of a SIMD (AMD) take turns. Its name is
 // <op>__<level>, as on CPUs. On the host the same line also enters a row into the list of kernels (gpu/host.h), from which the
 // build writes the table that travels with the code objects.
 //

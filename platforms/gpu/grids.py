@@ -11,6 +11,9 @@ from octavo.platforms.gpu.rows import GpuRow
 
 #: blocks per compute unit beyond which more would only wait
 BLOCKS_PER_UNIT = 16
+#: the same, where most blocks may find nothing to do: those that share the cuts of a sequence, which may be a short one
+MOST_CUT_BLOCKS = 64
+CUT = 512  # positions: kCut of csrc_common/gpu/attention_mma.inl.h
 Grid = tuple[int, int, int]
 
 
@@ -33,6 +36,12 @@ def grid_of(row: GpuRow, arguments: bytes | bytearray, sizes: Sizes, num_units: 
         return -(-sizes.rows // row.tile_rows), outs, 1
     if row.op.startswith(("paged_attention", "varlen_attention")):
         heads = row.number(arguments, "heads")
+        if row.level.startswith("mmafast"):
+            kv_heads = row.number(arguments, "kv_heads")
+            units = sizes.rows * (heads // kv_heads) // row.tile_rows + sizes.seqs
+            window = row.number(arguments, "window")
+            cuts = min(-(-sizes.longest // CUT), window // CUT + 2 if window else sizes.longest)
+            return units, kv_heads, max(1, min(cuts, MOST_CUT_BLOCKS * num_units // (units * kv_heads)))
         return sizes.rows, heads, 1
     if row.op.startswith(("pack_", "copy_blocks")):
         return min(most, sizes.rows), 1, 1

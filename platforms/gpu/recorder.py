@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.platform import Capacity
 from octavo.platforms.recorded.recorder import Recorder
-from octavo.platforms.recorded.symbols import Symbol
+from octavo.platforms.recorded.symbols import Instruction, Ref, Symbol
+from octavo.platforms.select import Choice
 
 MOST_HEAD_DIM = 256  # csrc_common/gpu/attention.inl.h
+#: kCut, kManyTokens, kRowsOfTile and kSpareTokens of csrc_common/gpu/attention_mma.inl.h
+CUT, MANY_TOKENS, TILE_ROWS, SPARE_TOKENS = 512, 16, 16, 4
+#: head_dim is a multiple of the one, tokens of a block of the other, or exact levels run
+TILE_DIMS, TILE_KEYS = 16, 32
+#: likewise kMostSteps: the greatest head_dim that matrix units take, by the beginning of the architecture's name
+MOST_DIM = {"gfx11": 128, "gfx12": 128}
+MOST_PARTS_BYTES = 128 << 20
 
 
 class GpuRecorder(Recorder):
@@ -29,8 +39,49 @@ class GpuRecorder(Recorder):
         return y
 
     def _shared_segments(self, heads: int, window: int) -> tuple[tuple[Symbol, ...], dict[str, Any]]:
-        del heads, window
-        head_dim = self._kv().head_dim
-        if head_dim > MOST_HEAD_DIM:
-            raise PlatformError(f"head_dim {head_dim}: attention on GPUs takes at most {MOST_HEAD_DIM}; run on a CPU")
-        return (), {"partials": 0, "partials_bytes": 0, "counters": 0}
+        """Memory for the cuts of sequences that several blocks share (`parts_of` in csrc_common/gpu/attention_mma.inl.h)."""
+        spec = self._kv()
+        if spec.head_dim > MOST_HEAD_DIM:
+            raise PlatformError(
+                f"head_dim {spec.head_dim}: attention on GPUs takes at most {MOST_HEAD_DIM}; run on a CPU"
+            )
+        kernels = self._attention(f"paged_attention_{spec.dtype}", spec.head_dim)
+        size = 0
+        if kernels.few.endswith("__mmafast"):
+            size = parts_bytes(self.capacity, heads, spec.num_kv_heads, spec.head_dim, spec.block_tokens, window)
+        if not size:
+            return (), {"partials": 0, "partials_bytes": 0, "counters": 0}
+        partials = self._memory(size)
+        return (partials,), {
+            "partials": Ref(partials.buffer), "partials_bytes": size,
+            "counters": self._zeros(self.capacity.max_seqs * heads),
+        }  # fmt: skip
+
+    def _choice(self, ins: Instruction) -> Choice:
+        if ins.op.startswith("paged_attention_"):
+            return self._attention(ins.op, ins.fields["head_dim"])
+        return super()._choice(ins)
+
+    def _attention(self, op: str, head_dim: int) -> Choice:
+        """Matrix units take head_dim in tiles of 16, as many as registers have room for, and 32 keys of a page; the exact levels
+        take the rest."""
+        arch = self.native.module.device.facts.arch
+        most = next((dims for name, dims in MOST_DIM.items() if arch.startswith(name)), MOST_HEAD_DIM)
+        if head_dim % TILE_DIMS or head_dim > most or self._kv().block_tokens % TILE_KEYS:
+            return replace(self.native, is_fast=False).table[op]
+        return self.native.table[op]
+
+
+def parts_bytes(capacity: Capacity, heads: int, kv_heads: int, head_dim: int, block_tokens: int, window: int) -> int:
+    """Bytes of one op's parts; 0 if no sequence has two cuts. Sequences that find no room in them are not shared."""
+    group = heads // kv_heads
+    cuts = -(-(-(-capacity.max_len // block_tokens) * block_tokens) // CUT)
+    if window:
+        cuts = min(cuts, (window + MANY_TOKENS) // CUT + 2)
+    if cuts < 2:
+        return 0
+    tokens = min(capacity.max_tokens, MANY_TOKENS - 1)
+    few = tokens * group // TILE_ROWS + min(capacity.max_seqs, tokens)
+    many = capacity.max_seqs * -(-SPARE_TOKENS * group // TILE_ROWS) if capacity.max_tokens >= MANY_TOKENS else 0
+    one = cuts * kv_heads * TILE_ROWS * (head_dim + 2) * 4
+    return max(one, min(max(few, many) * one, MOST_PARTS_BYTES // one * one))

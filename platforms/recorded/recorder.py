@@ -33,6 +33,7 @@ from octavo.platforms.recorded.symbols import (
     page_bytes,
 )
 from octavo.platforms.recorded.tables import RopeTables
+from octavo.platforms.select import Choice
 from octavo.platforms.types import Activation, KVSpec, Rope, Rows
 
 
@@ -259,7 +260,7 @@ class Recorder:
             return base + value.offset_bytes
 
         for ins in self._list:
-            choice = self.native.table[ins.op]
+            choice = self._choice(ins)
             fields = {name: resolve(value) for name, value in ins.fields.items()}
             program.add(choice.few, choice.many, choice.many_from, self._rows_field(ins.rows), fields)
         address = 0 if output is None else resolve(self._at(output))
@@ -271,6 +272,10 @@ class Recorder:
         return Recorded(
             program, arena, output, address, self.segments, head_at, knee, self.greedy, self._held, self._list
         )
+
+    def _choice(self, ins: Instruction) -> Choice:
+        """The kernels of an instruction."""
+        return self.native.table[ins.op]
 
     def _lives(self, output: Symbol | None) -> dict[int, Buffer]:
         """First and last use of every buffer. What `head` reads lives to the end: it may run several times."""
@@ -358,12 +363,15 @@ class Recorder:
         if not size:
             return (), {"partials": 0, "partials_bytes": 0, "counters": 0}
         partials = self._memory(size)
-        num_counters = self.capacity.max_seqs * heads
-        if num_counters not in self._counters:
-            self._counters[num_counters] = self.native.arena(4 * num_counters, "counters")  # zeroed
-            self._held.append(self._counters[num_counters])
-        counters = self._counters[num_counters].address
+        counters = self._zeros(self.capacity.max_seqs * heads)
         return (partials,), {"partials": Ref(partials.buffer), "partials_bytes": size, "counters": counters}
+
+    def _zeros(self, num_counters: int) -> int:
+        """The address of counters that all ops have in common: zero, and zero again when an op is done."""
+        if num_counters not in self._counters:
+            self._counters[num_counters] = self.native.arena(4 * num_counters, "counters")
+            self._held.append(self._counters[num_counters])
+        return int(self._counters[num_counters].address)
 
     def _page(self, layer: int) -> dict[str, int]:
         spec = self._kv()

@@ -1,0 +1,197 @@
+"""Attention on matrix units: within the case tables' tolerance of the reference, on every stand-in for a GPU that there is;
+and what a row's result may not depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cases import paged_attention as table
+from tests.cases.paged_attention import Case
+from tests.platforms.cells import reference_cell
+from tests.platforms.gpu import emulated_device, host_device
+
+from octavo.platforms.gpu.eager import GpuEagerOps
+from octavo.platforms.gpu.grids import Sizes, grid_of
+from octavo.platforms.gpu.platform import GpuPlatform
+from octavo.platforms.gpu.recorder import CUT, parts_bytes
+from octavo.platforms.gpu.selftest import GpuCell
+from octavo.platforms.platform import Capacity
+
+LEVELS = ("simt", "mmafast", "mmafastwide")
+LONG = ((1500, 1), (700, 2), (513, 1), (5, 1))
+#: beside those of the table: several cuts, shared by blocks or not; groups that fill a tile, and those that do not
+MORE = (
+    *(Case(f"{d}_long_gqa_{h}_{k}", d, h, k, 64, LONG) for d in ("bf16", "int8") for h, k in ((2, 2), (4, 1), (7, 1), (8, 1))),
+    Case("bf16_long_group_of_20", "bf16", 20, 1, 32, ((1100, 3),)),
+    Case("bf16_long_dim_256", "bf16", 4, 2, 256, ((1030, 1), (600, 4))),
+    Case("int8_long_dim_192", "int8", 4, 2, 192, ((1030, 1), (600, 4))),
+    Case("bf16_window_over_cuts", "bf16", 4, 1, 64, ((2100, 3), (530, 1)), window=600),
+    Case("bf16_window_of_one_cut_late", "bf16", 4, 1, 64, ((1600, 2),), window=20),
+    Case("bf16_long_all_extras", "bf16", 8, 2, 80, ((1300, 2), (20, 1)), softcap=4.0, has_sinks=True, has_alibi=True),
+    Case("int8_long_all_extras", "int8", 8, 2, 80, ((1300, 2), (20, 1)), softcap=4.0, has_sinks=True, has_alibi=True),
+    Case("bf16_block_64_long", "bf16", 4, 1, 64, ((1000, 1),), block_tokens=64),
+    Case("bf16_prompt_of_200", "bf16", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
+    Case("int8_prompt_of_200", "int8", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
+    Case("bf16_prompt_dim_256", "bf16", 3, 1, 256, ((30, 70),), window=40, has_sinks=True),
+)  # fmt: skip
+CASES = {case.name: case for case in (*table.CASES, *MORE) if case.dtype in ("bf16", "int8")}
+#: what the emulator, which is slow, runs of them
+FEW = (
+    "bf16_mixed", "int8_mixed", "bf16_dim_80", "bf16_dim_256", "gqa_9_3", "bf16_long_gqa_8_1", "int8_long_gqa_4_1",
+    "bf16_window_over_cuts", "int8_long_all_extras", "bf16_prompt_dim_256",
+)  # fmt: skip
+
+
+@cache
+def platform(where: str) -> GpuPlatform:
+    if where.startswith("wave"):
+        wave = int(where.removeprefix("wave"))
+        return GpuPlatform(host_device.HostDevice(wave), host_device.folder(wave), LEVELS, "fast")
+    from ci.gpu import Target, build
+
+    return GpuPlatform(emulated_device.EmulatedDevice(where, 8), build(Target("rocm", where)), LEVELS, "fast")
+
+
+def places() -> Iterator[Any]:
+    for wave in ("wave64", "wave32"):
+        yield from (pytest.param(wave, name, id=f"{wave}-{name}") for name in CASES)
+    reason = emulated_device.missing()
+    for arch in emulated_device.ARCHS:
+        marks = [pytest.mark.skipif(bool(reason), reason=reason)]
+        yield from (pytest.param(arch, name, id=f"{arch}-{name}", marks=marks) for name in FEW)
+
+
+class Cell(GpuCell):
+    """Remembers its ops, to ask what ran."""
+
+    made: GpuEagerOps
+
+    def ops(self, *args: Any) -> GpuEagerOps:
+        self.made = super().ops(*args)
+        return self.made
+
+
+def attend(where: str, case: Case) -> tuple[np.ndarray, str]:
+    """The result, and the level that ran."""
+    cell = Cell(platform(where).native)
+    got = table.run(cell, case)
+    return got, cell.made.last_variant("paged_attention").rsplit("__", 1)[1]
+
+
+@pytest.mark.parametrize(("where", "name"), [*places()])
+def test_results_are_within_tolerance_of_the_reference(where: str, name: str) -> None:
+    case = CASES[name]
+    got, level = attend(where, case)
+    want = table.run(reference_cell(), case)
+    assert level == ("mmafast" if sum(n for _, n in case.seqs) < 16 else "mmafastwide")
+    gap = float(np.abs(got - want).max(initial=0)) / max(float(np.abs(want).max(initial=0)), 1e-30)
+    assert got.shape == want.shape and gap <= case.tolerance, f"{name} on {where}: off by {gap:.1e}"
+
+
+@pytest.mark.parametrize("where", ["wave64", "wave32"])
+@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+def test_blocks_that_share_a_sequence_change_nothing(where: str, dtype: str) -> None:
+    case = Case(f"{dtype}_shared", dtype, 8, 2, 64, ((1700, 2), (40, 1)), has_sinks=True, window=1500)
+    device = platform(where).device
+    device.launched.clear()
+    shared, level = attend(where, case)
+    blocks = device.launched[f"paged_attention_{dtype}__{level}"]
+    device.launched.clear()
+    try:
+        device.facts = replace(device.facts, num_units=0)  # so that one block has all cuts
+        alone, _ = attend(where, case)
+    finally:
+        device.facts = replace(device.facts, num_units=4)
+    assert blocks == 4 * device.launched[f"paged_attention_{dtype}__{level}"]
+    assert (shared == alone).all()
+
+
+@pytest.mark.parametrize("where", ["wave64", "wave32"])
+def test_a_sequence_has_the_same_bits_beside_others(where: str) -> None:
+    """Decoding alone, beside other sequences of other lengths, and beside a prompt (which another level serves)."""
+
+    def rows(*others: tuple[int, int]) -> np.ndarray:
+        case = Case("neighbours", "bf16", 8, 2, 64, ((1100, 1), *others))
+        given = table.inputs(replace(case, seqs=((1100, 1),)))
+        whole = table.inputs(case)
+        for name in ("k", "v"):
+            whole[name][: len(given[name])] = given[name]
+        whole["q"][:1] = given["q"]
+        table_inputs, table.inputs = table.inputs, lambda _: whole
+        try:
+            return attend(where, case)[0][0]
+        finally:
+            table.inputs = table_inputs
+
+    alone = rows()
+    assert (rows((30, 1), (700, 3)) == alone).all()
+    assert (rows((0, 40)) == alone).all()
+    assert (rows((2000, 20), (3, 1)) == alone).all()
+
+
+@pytest.mark.parametrize("where", ["wave64", "wave32"])
+def test_tokens_of_a_step_have_the_bits_of_steps_of_one(where: str) -> None:
+    case = Case("drafts", "bf16", 12, 4, 64, ((509, 6),), has_alibi=True)
+    given, together = table.inputs(case), attend(where, case)[0]
+    for i in range(6):
+        one = replace(case, seqs=((509 + i, 1),))
+        mine = {name: x[: 510 + i] if name in "kv" else x for name, x in given.items()} | {"q": given["q"][i : i + 1]}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(table, "inputs", lambda _, mine=mine: mine)  # type: ignore[misc]
+            assert (attend(where, one)[0][0] == together[i]).all(), i
+
+
+@pytest.mark.parametrize("where", ["wave64", "wave32"])
+def test_what_nobody_sees_may_be_no_number(where: str) -> None:
+    """Memory of the host's stand-in is NaN until written; so are slots behind the last token, and pages behind a window."""
+    for case in (
+        Case("garbage", "bf16", 4, 1, 64, ((33, 2), (0, 18))),
+        Case("old", "bf16", 4, 1, 64, ((90, 1),), window=20),
+    ):
+        assert np.isfinite(attend(where, case)[0]).all()
+
+
+@pytest.mark.parametrize(("head_dim", "block_tokens"), [(40, 32), (32, 16)])
+def test_what_does_not_fill_tiles_is_left_to_exact_kernels(head_dim: int, block_tokens: int) -> None:
+    case = Case("odd", "bf16", 2, 1, head_dim, ((70, 2),), block_tokens=block_tokens)
+    got, level = attend("wave64", case)
+    assert level == "simt" and (got == table.run(reference_cell(), case)).all()
+
+
+def test_cuts_are_shared_only_where_there_are_several() -> None:
+    row = platform("wave64").native.module.rows["paged_attention_bf16__mmafast"]
+    from octavo.platforms.gpu.module import STEP_BYTES
+
+    arguments = bytearray(STEP_BYTES + row.args_bytes)
+    row.pack(arguments, {"heads": 32, "kv_heads": 8, "window": 0}, is_whole=False)
+    assert grid_of(row, arguments, Sizes(1, 1, CUT), 100) == (1, 8, 1)
+    assert grid_of(row, arguments, Sizes(1, 1, CUT + 1), 100) == (1, 8, 2)
+    assert grid_of(row, arguments, Sizes(1, 1, 100 * CUT), 100) == (1, 8, 100)
+    assert grid_of(row, arguments, Sizes(4096, 4096, 100 * CUT), 100)[2] == 1
+    capacity = Capacity(max_tokens=8, max_seqs=4, max_logits=4, max_len=CUT, num_pages=1)
+    assert parts_bytes(capacity, 32, 8, 128, 32, 0) == 0
+    assert parts_bytes(replace(capacity, max_len=4 * CUT), 32, 8, 128, 32, 0) == (2 + 4) * 4 * 8 * 16 * 130 * 4
+
+
+@pytest.mark.skipif(bool(emulated_device.missing()), reason=emulated_device.missing() or "-")
+@pytest.mark.parametrize("arch", emulated_device.ARCHS)
+def test_decoding_reads_keys_and_values_once_for_all_query_heads(arch: str) -> None:
+    device = platform(arch).device
+    read = {}
+    try:
+        device.facts = replace(device.facts, num_units=0)  # one block, so that queries are read once
+        for length in (512, 1024):
+            device.stats.clear()
+            attend(arch, Case("decode", "bf16", 8, 1, 128, ((length - 1, 1),)))
+            name, grid, stats = device.stats[-1]
+            assert name == "paged_attention_bf16__mmafast" and grid == (1, 1, 1)
+            read[length] = stats.bytes["global_load"]
+    finally:
+        device.facts = replace(device.facts, num_units=8)
+    once = 512 * 128 * 2 * 2
+    assert once <= read[1024] - read[512] <= 1.05 * once
