@@ -21,7 +21,7 @@ constexpr int kCut = 512;          // positions
 constexpr int kManyTokens = 16;    // platforms/select.py MANY_FROM
 constexpr int kFlashWaves = 4, kFlashThreads = kFlashWaves * kWave, kRowsOfTile = 16;
 constexpr int kManyTiles = kUnits == 1 ? 2 : 1;  // of 16 rows, of a wave
-#if defined(__GFX11__) || defined(__GFX12__)
+#if defined(__GFX11__) || defined(__GFX12__) || defined(__CUDACC__)
 constexpr int kMostSteps = 4;  // of 32 dimensions: more would not stay in registers (platforms/gpu/recorder.py, MOST_DIM)
 #else
 constexpr int kMostSteps = 8;

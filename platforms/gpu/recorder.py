@@ -17,7 +17,7 @@ CUT, MANY_TOKENS, TILE_ROWS, SPARE_TOKENS = 512, 16, 16, 4
 #: head_dim is a multiple of the one, tokens of a block of the other, or exact levels run
 TILE_DIMS, TILE_KEYS = 16, 32
 #: likewise kMostSteps: the greatest head_dim that matrix units take, by the beginning of the architecture's name
-MOST_DIM = {"gfx11": 128, "gfx12": 128}
+MOST_DIM = {"gfx11": 128, "gfx12": 128, "sm_": 128}
 MOST_PARTS_BYTES = 128 << 20
 
 
