@@ -30,7 +30,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> list[HostDevice]:
         made.append(HostDevice())
         return GpuPlatform(made[-1], folder(64), isa, numerics)
 
-    monkeypatch.setattr(registry, "PLATFORMS", (Entry("host", lambda: "", make), *registry.PLATFORMS))
+    monkeypatch.setattr(registry, "PLATFORMS", (Entry("host", lambda: "", make, is_automatic=False), *registry.PLATFORMS))
     return made
 
 
@@ -58,7 +58,7 @@ def test_a_model_has_the_bits_of_a_cpu(case: str, kv_dtype: str, devices: list[H
 def test_the_size_of_a_block_changes_nothing(block_tokens: int, devices: list[HostDevice], tmp_path: Path) -> None:
     model, prompts = tiny.write_safetensors("gemma3", tmp_path), bits.prompts([90, 3])
     core = bits.make_core(model, platform="host", numerics="exact", block_tokens=block_tokens, max_batch_tokens=40)
-    cpu = bits.run(bits.make_core(model), prompts, 4)
+    cpu = bits.run(bits.make_core(model, numerics="exact"), prompts, 4)
     assert bits.run(core, prompts, 4).logits == cpu.logits
     devices[0].check()
 
