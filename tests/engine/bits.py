@@ -64,10 +64,13 @@ def watch(core: EngineCore, trace: Trace) -> None:
     executable.sample = sample  # type: ignore[method-assign]
 
 
-def run(core: EngineCore, prompts: dict[int, list[int]], num_tokens: int = 6, **params: Any) -> Trace:
-    """All prompts (by seed) at once, to the end."""
+def run(
+    core: EngineCore, prompts: dict[int, list[int]], num_tokens: int = 6, *, is_watched: bool = True, **params: Any
+) -> Trace:
+    """All prompts (by seed) at once, to the end; logits stay unseen unless the run is watched."""
     trace = Trace()
-    watch(core, trace)
+    if is_watched:
+        watch(core, trace)
     for seed, prompt in prompts.items():
         sampling = SamplingParams(seed=seed, max_tokens=num_tokens, ignore_eos=True, **{"temperature": 0.8, **params})
         core.add(AddRequest(f"{seed}", prompt, sampling))

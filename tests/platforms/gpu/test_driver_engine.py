@@ -79,8 +79,8 @@ def test_a_step_waits_for_the_device_only_to_read(machine: Rig, tmp_path: Path) 
     model = tiny.write_safetensors("llama", tmp_path / "m")
     core = bits.make_core(model, device=machine.kind, numerics="exact", packed_cache="off")
     names = ("wait", "alloc", "free", "current")
-    bits.run(core, bits.prompts([5]), 4)
+    bits.run(core, bits.prompts([5]), 4, is_watched=False)
     before = {name: machine.fake.calls(machine.names[name]) for name in names}
-    bits.run(core, bits.prompts([5]), 4)
+    bits.run(core, bits.prompts([5]), 4, is_watched=False)
     used = {name: machine.fake.calls(machine.names[name]) - before[name] for name in names}
-    assert used["wait"] <= 8 and used["alloc"] == used["free"] == 0, used
+    assert used["wait"] <= 5 and used["alloc"] == used["free"] == 0, used

@@ -11,8 +11,6 @@ from tests.engine import bits
 from tests.golden import tiny
 from tests.platforms.gpu.host_device import HostDevice, folder
 
-from octavo.engine.messages import AddRequest
-from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms import registry
 from octavo.platforms.gpu.platform import GpuPlatform
 from octavo.platforms.registry import Entry
@@ -74,7 +72,7 @@ def test_greedy_ids_never_leave_the_device_as_logits(devices: list[HostDevice], 
 def test_drawn_ids_are_all_that_leaves_the_device(
     devices: list[HostDevice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step's reads together are smaller than one row of logits."""
+    """No read is as large as a row of logits."""
     model, prompts, sizes = tiny.write_safetensors("llama", tmp_path), bits.prompts(LENGTHS), []
     plain_read = HostDevice.read
     _, cpu = both(model, prompts, numerics="exact")
@@ -85,14 +83,7 @@ def test_drawn_ids_are_all_that_leaves_the_device(
         plain_read(self, address, out)
 
     monkeypatch.setattr(HostDevice, "read", read)
-    for seed, prompt in prompts.items():
-        sampling = SamplingParams(seed=seed, max_tokens=4, ignore_eos=True, temperature=0.8)
-        core.add(AddRequest(f"{seed}", prompt, sampling))
-    tokens: dict[int, list[int]] = {seed: [] for seed in prompts}
-    while core.has_work:
-        for output in core.step():
-            tokens[int(output.request_id)] += output.tokens
-    assert tokens == cpu.tokens
+    assert bits.run(core, prompts, 4, is_watched=False).tokens == cpu.tokens
     assert devices[-1].launched["sample__simt"] >= 4
     assert 0 < max(sizes) < 4 * tiny.VOCAB
 
