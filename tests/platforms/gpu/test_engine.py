@@ -28,7 +28,9 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> list[HostDevice]:
         made.append(HostDevice())
         return GpuPlatform(made[-1], folder(64), isa, numerics)
 
-    monkeypatch.setattr(registry, "PLATFORMS", (Entry("host", lambda: "", make, is_automatic=False), *registry.PLATFORMS))
+    monkeypatch.setattr(
+        registry, "PLATFORMS", (Entry("host", lambda: "", make, is_automatic=False), *registry.PLATFORMS)
+    )
     return made
 
 
