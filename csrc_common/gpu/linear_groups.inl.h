@@ -33,7 +33,7 @@ struct FormatG32 {
         m(d + lay.entries()), zero(args.flags & kZero8 ? 8 : 0) {}
   static OCTAVO_GPU_FN int steps_of_group() { return 1; }
   OCTAVO_GPU_FN GroupSide side(int64_t entry) const {
-    return {vec::float_of_f16(d[entry]), a.flags & kHasMin ? vec::float_of_f16(m[entry]) : 0.0f};
+    return {float_of_half(d[entry]), a.flags & kHasMin ? float_of_half(m[entry]) : 0.0f};
   }
   OCTAVO_GPU_FN float join(float acc, int32_t sum, GroupSide w, float s, int32_t input_sum) const {
     acc = V::fma(static_cast<float>(sum - zero * input_sum), s * w.d, acc);
@@ -114,7 +114,8 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
   OperandI8 x[4];
   RoundSides sides;
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) fetch(ahead[i], i);
+  for (int i = 0; i < kAhead; ++i)
+    if (i < rounds) fetch(ahead[i], i);
   fetch_inputs(x, 0);
   fetch_sides(sides, 0);
   float acc[kPairs] = {};
@@ -138,9 +139,11 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
         const int of_row = t / kRoundSteps * kSideStride + t % kRoundSteps;
         out_d[of_out] = sides.d[p], out_low[of_out] = sides.low[p], row_s[of_row] = sides.s[p], row_sum[of_row] = sides.input_sum[p];
       }
-      fetch(ahead[i], round + kAhead);
-      fetch_inputs(x, round + 1);
-      fetch_sides(sides, round + 1);
+      if (round + kAhead < rounds) fetch(ahead[i], round + kAhead);
+      if (round + 1 < rounds) {
+        fetch_inputs(x, round + 1);
+        fetch_sides(sides, round + 1);
+      }
       sync();
       const int64_t left = steps - round * kRoundSteps;
       for (int p = 0; p < kPairs; ++p) {

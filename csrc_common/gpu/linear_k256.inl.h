@@ -131,7 +131,8 @@ OCTAVO_GPU_FN void linear_k256_few(const Step& step, const LinearArgs& a) {
   };
   SuperBlock<Format> ahead[kAhead];
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) ahead[i].fetch(a, lay, side, panel, block_of(i));
+  for (int i = 0; i < kAhead; ++i)
+    if (i < rounds) ahead[i].fetch(a, lay, side, panel, block_of(i));
   float acc[kPairsOf] = {};
   for (int64_t first = 0; first < rounds; first += kAhead) {
 #pragma unroll
@@ -144,7 +145,7 @@ OCTAVO_GPU_FN void linear_k256_few(const Step& step, const LinearArgs& a) {
           const int t = thread() + p * kMmaThreads;
           const int64_t g = round * kMmaWaves + j < lay.groups ? round * kMmaWaves + j : lay.groups - 1;
           const int64_t entry = lay.entry(panel, g, t / kTile), row = first_row + t % kTile < rows ? first_row + t % kTile : rows - 1;
-          d[p][j] = vec::float_of_f16(side.d[entry]), dmin[p][j] = Format::has_min ? vec::float_of_f16(side.dmin[entry]) : 0.0f;
+          d[p][j] = float_of_half(side.d[entry]), dmin[p][j] = Format::has_min ? float_of_half(side.dmin[entry]) : 0.0f;
           s[p][j] = a.scales[row * a.lds + g];
         }
       const int64_t mine = block_of(round);
@@ -169,7 +170,7 @@ OCTAVO_GPU_FN void linear_k256_few(const Step& step, const LinearArgs& a) {
         sums[to] = joined(low.v[v], high.v[v]);
         if constexpr (Format::has_min) min_sums[to] = joined(min_low.v[v], min_high.v[v]);
       }
-      ahead[i].fetch(a, lay, side, panel, block_of(round + kAhead));
+      if (round + kAhead < rounds) ahead[i].fetch(a, lay, side, panel, block_of(round + kAhead));
       sync();
       for (int p = 0; p < kPairsOf; ++p) {
         const int from = (thread() + p * kMmaThreads) * kMmaWaves;
@@ -220,6 +221,7 @@ OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
           mma(high[p][t], w_high[p], x);
         }
       }
+      if (kUnits < 4 && at == 3) sync_wave();  // loads of the second half stay behind it: all at once take too many registers
     }
 #pragma unroll
     for (int t = 0; t < kSuperTiles; ++t) {
@@ -239,7 +241,7 @@ OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
           const int64_t entry = lay.entry(panel_of(p), g, row_of_a(v)), row = first_row + t * kTile + row_of_b(v);
           acc[p][t][v] = join_super<Format>(
               acc[p][t][v], joined(low[p][t].v[v], high[p][t].v[v]), joined(min_low.v[v], min_high.v[v]),
-              vec::float_of_f16(side.d[entry]), Format::has_min ? vec::float_of_f16(side.dmin[entry]) : 0.0f,
+              float_of_half(side.d[entry]), Format::has_min ? float_of_half(side.dmin[entry]) : 0.0f,
               a.scales[(row < rows ? row : rows - 1) * a.lds + g]);
         }
       }

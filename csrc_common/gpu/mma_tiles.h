@@ -10,6 +10,19 @@ namespace octavo::gpu {
 
 constexpr int kMmaWaves = 4, kMmaThreads = kMmaWaves * kWave, kTile = 16;
 
+// vec::float_of_f16 by the instruction; not on RDNA 3, where clang 22 then loads so much ahead that K-quants spill.
+OCTAVO_GPU_FN float float_of_half(uint16_t half) {
+#if defined(__HIP__) && !defined(__GFX11__)
+  return static_cast<float>(__builtin_bit_cast(_Float16, half));
+#elif defined(__CUDACC__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
+  return x;
+#else
+  return vec::float_of_f16(half);
+#endif
+}
+
 // 32 int8 inputs of the 16 rows from `first_row` on, from input `k` on; missing rows are the last one.
 OCTAVO_GPU_FN void load_rows(OperandI8& to, const void* x, int64_t ldx, int64_t first_row, int64_t rows, int64_t k) {
   load_operand(to, [&](int row, int q) {
