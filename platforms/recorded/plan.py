@@ -7,9 +7,12 @@ transformer programs; the bound itself is the largest sum of live bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from octavo.platforms.recorded.symbols import Instruction
 
 ALIGN_BYTES = 64
 
@@ -22,6 +25,28 @@ class Buffer:
     first: int
     last: int
     offset: int = -1
+
+
+def lifetimes(
+    instructions: Sequence[Instruction], sizes: Sequence[int], output: int | None, head_at: int
+) -> dict[int, Buffer]:
+    """First and last use of every buffer, by number. What the head reads, from instruction `head_at` on (-1: there is none),
+    lives to the end, as does the buffer `output`: a head may run several times."""
+    lives: dict[int, Buffer] = {}
+    end = len(instructions)
+    for i, ins in enumerate(instructions):
+        for index in (*ins.writes, *ins.reads):
+            if index < 0:
+                continue
+            life = lives.setdefault(index, Buffer(sizes[index], i, i))
+            life.last = i
+    if output in lives:
+        lives[output].last = end
+    if head_at >= 0:
+        for life in lives.values():
+            if life.first < head_at <= life.last:
+                life.last = end
+    return lives
 
 
 def place(buffers: list[Buffer]) -> int:

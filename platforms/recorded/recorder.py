@@ -19,7 +19,7 @@ from octavo.platforms.cpu.weights import PackedLinear, StoredTable
 from octavo.platforms.platform import Capacity
 from octavo.platforms.recorded.codes import IDS_SOURCES, KV_TYPES, POOL_MODES, ROWS_KIND
 from octavo.platforms.recorded.native import Native
-from octavo.platforms.recorded.plan import Buffer, place
+from octavo.platforms.recorded.plan import lifetimes, place
 from octavo.platforms.recorded.products import greedy_head, prepare, product
 from octavo.platforms.recorded.symbols import (
     KV_TILE_TOKENS,
@@ -247,7 +247,7 @@ class Recorder:
 
     def finish(self, output: Symbol | None) -> Recorded:
         """Places the buffers, resolves addresses and builds the native program."""
-        lives = self._lives(output)
+        lives = lifetimes(self._list, self._bytes, None if output is None else output.buffer, self.head_at)
         planned = {index: buffer for index, buffer in lives.items() if index not in self._external}
         arena = self.native.arena(max(place(list(planned.values())), 64), "activations")
         program = self.native.module.Program()
@@ -276,27 +276,6 @@ class Recorder:
     def _choice(self, ins: Instruction) -> Choice:
         """The kernels of an instruction."""
         return self.native.table[ins.op]
-
-    def _lives(self, output: Symbol | None) -> dict[int, Buffer]:
-        """First and last use of every buffer. What `head` reads lives to the end: it may run several times."""
-        lives: dict[int, Buffer] = {}
-        end = len(self._list)
-        for i, ins in enumerate(self._list):
-            for index in (*ins.writes, *ins.reads):
-                if index < 0:
-                    continue
-                life = lives.get(index)
-                if life is None:
-                    lives[index] = Buffer(self._bytes[index], i, i)
-                else:
-                    life.last = i
-        if output is not None and output.buffer in lives:
-            lives[output.buffer].last = end
-        if self.head_at >= 0:
-            for life in lives.values():
-                if life.first < self.head_at <= life.last:
-                    life.last = end
-        return lives
 
     def _emit(
         self, op: str, kind: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any

@@ -1,7 +1,8 @@
-"""Cells of GPU code as it is compiled: every kernel for every chip, none that spills, what each takes."""
+"""Cells of GPU code as it is compiled: every kernel for every chip, what each takes, and which are not used for spilling."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -30,13 +31,16 @@ def _missing(kind: str) -> str:
 
 
 def run_cell(name: str) -> dict[str, Any]:
-    """Compiles; per op how many kernels are as they should be. `resources` holds what each takes, `code_bytes` their size."""
+    """Compiles; per family how many kernels are as they should be. `resources` holds what each takes, `code_bytes` their size,
+    `left_out` what speaks against kernels that are not in the chip's table."""
     target = COMPILED[name]
     try:
         folder = build(target)
     except RuntimeError as error:
         return {"error": str(error)[-400:]}
-    found = resources(target)
+    listed = {f"{row['op']}__{row['level']}" for row in json.loads((folder / "kernels.json").read_text())}
+    found = [kernel for kernel in resources(target) if kernel.kernel in listed]
+    left_out = [kernel.complaint for kernel in resources(target) if kernel.kernel not in listed]
     ops: dict[str, dict[str, Any]] = {}
     for kernel in found:
         op = ops.setdefault(
@@ -48,4 +52,7 @@ def run_cell(name: str) -> dict[str, Any]:
         op["kernels"].append(kernel.kernel)
         op["first_failure"] = op["first_failure"] or complaint
     code_bytes = sum(file.stat().st_size for file in folder.glob("*.co"))
-    return {"compiled": ops, "ops": {}, "resources": [asdict(kernel) for kernel in found], "code_bytes": code_bytes}
+    return {
+        "compiled": ops, "ops": {}, "resources": [asdict(kernel) for kernel in found], "code_bytes": code_bytes,
+        "left_out": left_out,
+    }  # fmt: skip

@@ -6,7 +6,8 @@ report.json: {
              "is_exact": whether it is held to the reference's bits (true if absent),
              "ops": {op: {"passed", "failed", "max_error", "kernels": [name], "first_failure"}}, "seconds",
              "sve_bits", "levels", "warnings" (of the Arm processor),
-             "compiled": {family: as in ops, counting kernels}, "resources": [what a kernel takes], "code_bytes" (compiled),
+             "compiled": {family: as in ops, counting kernels}, "resources": [what a kernel takes], "code_bytes",
+             "left_out": [text] (compiled),
              "chosen": [kernel] (forced), "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
   "kernel_tests": {compiler: {level: {"passed", "failed", "skipped"}}},
   "summary": {"run", "not_run", "passed", "failed"}
@@ -105,6 +106,7 @@ def _compiled(row: dict[str, Any]) -> list[str]:
     text = ", ".join(f"{k['kernel']} {k['registers']} ({k['waves']} waves, {k['shared_bytes']} B shared)" for k in most)
     return [
         f"- {row['name']}: {len(row['resources'])} kernels, {row['code_bytes'] / 1e6:.2f} MB; most registers: {text}",
+        *(f"- {row['name']}: not used there: {why}" for why in row["left_out"]),
         *(f"- {row['name']}: FAILED: {why}" for why in failed),
     ]
 
