@@ -12,7 +12,7 @@ from octavo.platforms.gpu.grids import Sizes
 
 #: rows beyond which launches are few beside the work, and graphs are not worth their memory
 MOST_ROWS = 512
-ROWS = (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, MOST_ROWS)
+ROWS = (0, 1, 2, 4, 8, 12, 15, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, MOST_ROWS)
 
 
 def bucket_of(tokens: int, logits: int, seqs: int, longest: int) -> tuple[int, int, int, int] | None:

@@ -204,7 +204,7 @@ def test_arguments_of_a_wrong_type_are_named(llm: LLM, prompts: Any, params: Any
 @pytest.mark.parametrize(
     ("model", "options", "text"),
     [
-        ("m", {"tensor_parallel_size": 2}, "no option 'tensor_parallel_size'; there are tokenizer, platform"),
+        ("m", {"tensor_parallel_size": 2}, "no option 'tensor_parallel_size'; there are tokenizer, device, platform"),
         ("m", {"max_model_length": 99}, "did you mean max_model_len"),
         (3, {}, "the model is int; give a path or a name"),
     ],
