@@ -287,7 +287,9 @@ def test_traces_keep_every_promise(
 @settings(max_examples=25, deadline=None)
 @example([0.0, 0.0, 0.0, 0.5, 0.0, -1.0, 0.0], 1.5, 0, 0)  # the streams' own time was thought 20 % longer than it was
 @example([0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0], 1.5, 0, 0)
-@example([1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0], 2.0, 1, 16)  # chunks come below the knee for the first time in the second half
+@example(
+    [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0], 2.0, 1, 16
+)  # chunks come below the knee for the first time in the second half
 @given(
     st.lists(st.floats(-1, 1), min_size=7, max_size=7),
     st.floats(1.5, 6),
