@@ -18,7 +18,7 @@ from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms.cpu.packed_cache import PackedCache
 from octavo.platforms.limits import read_limits
 from octavo.platforms.recorded.native import Native
-from octavo.platforms.recorded.vectors import widen
+from octavo.platforms.recorded.tensors import stack_bias, stack_sizes, vector
 from octavo.platforms.stored import damage, quantized_rows
 from octavo.platforms.types import RawTensor
 from octavo.quant.formats import format_named
@@ -139,16 +139,8 @@ class PackedWeights:
         form = self._format(parts[0], quantize)
         if self.prove is not None and name not in self.formats:
             self.prove(name)
-        for part in parts[1:]:
-            if part.layout != parts[0].layout:
-                raise PlatformError(
-                    f"tensors stacked into one linear differ in format: {parts[0].name} is {parts[0].format}, "
-                    f"{part.name} is {part.format}; load them apart"
-                )
-        outs = [part.shape[1] if transpose else part.shape[0] for part in parts]
-        num_in = parts[0].shape[0] if transpose else parts[0].shape[1]
+        outs, num_in = stack_sizes(parts, name, transpose=transpose)
         num_out = sum(outs)
-        format_named(name).num_bytes((num_out, num_in))  # whole blocks, and no more inputs than sums can hold
         num_bytes = form.num_bytes(num_out, num_in)
         key = f"{form.kind}{'^T' if transpose else ''} " + " ".join(part.name for part in parts)
         address, held = self._cached(key, num_bytes)
@@ -169,10 +161,7 @@ class PackedWeights:
                 self.cache.put(key, held)
         self.packed_bytes += num_bytes
         self.formats.add(name)
-        biases = [] if bias is None else bias if isinstance(bias, list) else [bias]
-        values = np.concatenate([self.vector(b) for b in biases]) if biases else None
-        if values is not None and values.size != num_out:
-            raise ModelError(f"{biases[0].name}: bias of {values.size} values for {num_out} outputs")
+        values = stack_bias(bias, num_out)
         return PackedLinear(name, num_out, num_in, form, address, held, values)
 
     def embedding(self, table: RawTensor) -> StoredTable:
@@ -185,12 +174,7 @@ class PackedWeights:
         return StoredTable(table.format, rows, width, table.data.nbytes // rows, table.data)
 
     def vector(self, tensor: RawTensor, *, add: float = 0.0) -> NDArray[np.float32]:
-        values = widen(tensor)
-        if not np.isfinite(values).all() and (error := damage(tensor)):
-            raise error
-        if add:
-            values += np.float32(add)
-        return values
+        return vector(tensor, add)
 
     def save(self) -> None:
         """Keeps what had to be packed on disk for the next load."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms.gpu.module import Arena, flat_bytes
 from octavo.platforms.gpu.native import GpuNative, OnDevice
-from octavo.platforms.recorded.vectors import widen
+from octavo.platforms.recorded.tensors import stack_bias, stack_sizes, vector
 from octavo.platforms.stored import damage, quantized_rows
 from octavo.platforms.types import RawTensor
 from octavo.quant.formats import format_named
@@ -124,16 +124,8 @@ class GpuWeights:
         form = self._format(parts[0], quantize)
         if self.prove is not None and name not in self.formats:
             self.prove(name)
-        for part in parts[1:]:
-            if part.layout != parts[0].layout:
-                raise PlatformError(
-                    f"tensors stacked into one linear differ in format: {parts[0].name} is {parts[0].format}, "
-                    f"{part.name} is {part.format}; load them apart"
-                )
-        outs = [part.shape[1] if transpose else part.shape[0] for part in parts]
-        num_in = parts[0].shape[0] if transpose else parts[0].shape[1]
+        outs, num_in = stack_sizes(parts, name, transpose=transpose)
         num_out = sum(outs)
-        format_named(name).num_bytes((num_out, num_in))  # whole blocks, and no more inputs than sums can hold
         num_bytes = form.num_bytes(num_out, num_in)
         self.packed_bytes += num_bytes
         self.formats.add(name)
@@ -146,10 +138,7 @@ class GpuWeights:
                     self._pack(piece, form, first_row + rows, num_out, held.address, transpose=is_turned)
                 self._finite.add(part.name)
             first_row += outputs
-        biases = [] if bias is None else bias if isinstance(bias, list) else [bias]
-        values = np.concatenate([self.vector(b) for b in biases]) if biases else None
-        if values is not None and values.size != num_out:
-            raise ModelError(f"{biases[0].name}: bias of {values.size} values for {num_out} outputs")
+        values = stack_bias(bias, num_out)
         address, holder = (0, None) if values is None or self.is_dry else self.native.hold(values)
         return GpuLinear(name, num_out, num_in, form, 0 if held is None else held.address, held, address, holder)
 
@@ -163,12 +152,7 @@ class GpuWeights:
         return GpuTable(table.format, rows, width, table.data.nbytes // rows, data)
 
     def vector(self, tensor: RawTensor, *, add: float = 0.0) -> NDArray[np.float32]:
-        values = widen(tensor)
-        if not np.isfinite(values).all() and (error := damage(tensor)):
-            raise error
-        if add:
-            values += np.float32(add)
-        return values
+        return vector(tensor, add)
 
     def save(self) -> None:
         """Nothing is kept on disk: packing is as fast as reading."""
