@@ -78,6 +78,7 @@ def sources(kind: str) -> list[Path]:
 def build(target: Target, jobs: int = 2) -> Path:
     """Builds what is not newer than its sources; returns the folder. A kernel that spills registers on this chip is left out of
     its table, and so never used there."""
+    from ci import gpu_triton
     from ci.gpu_resources import resources  # which needs this module's targets
 
     target.folder.mkdir(parents=True, exist_ok=True)
@@ -87,6 +88,7 @@ def build(target: Target, jobs: int = 2) -> Path:
         return target.folder
     with ThreadPoolExecutor(jobs) as pool:
         files = list(pool.map(lambda source: _compile(target, source), sources(target.kind)))
+    made = gpu_triton.build(target.arch, target.folder, table)
     spilling = {kernel.kernel for kernel in resources(target) if kernel.complaint}  # the next best level serves there
     rows = [
         {**row, "file": file.name}
@@ -95,8 +97,9 @@ def build(target: Target, jobs: int = 2) -> Path:
         if f"{row['op']}__{row['level']}" not in spilling
         and _holds(file.read_bytes(), f"{row['op']}__{row['level']}", target.kind)
     ]
+    rows += [row for row in made if f"{row['op']}__{row['level']}" not in spilling]
     _write(target.folder / "kernels.json", json.dumps(rows, indent=0))
-    for stale in set(target.folder.glob("*.co")) - set(files):
+    for stale in set(target.folder.glob("*.co")) - {*files, *(target.folder / row["file"] for row in made)}:
         stale.unlink()
         stale.with_suffix(".log").unlink(missing_ok=True)
     return target.folder
@@ -179,6 +182,8 @@ def _run(command: list[str], text: str = "") -> str:
 
 
 def main() -> None:
+    from ci import gpu_triton
+
     if sys.argv[1:2] != ["build"]:
         raise SystemExit(__doc__)
     wanted = set(sys.argv[2:])
@@ -191,6 +196,8 @@ def main() -> None:
         if why := missing(target.kind):
             print(f"{target.kind} {target.arch}: not built: {why}")
             continue
+        if target.arch in gpu_triton.TARGETS and (why := gpu_triton.missing()):
+            print(f"{target.kind} {target.arch}: without kernels made by Triton: {why}")
         folder = build(target)
         num_bytes = sum(file.stat().st_size for file in folder.glob("*.co"))
         rows = json.loads((folder / "kernels.json").read_text())

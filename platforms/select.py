@@ -35,7 +35,7 @@ class Choice:
 
 
 #: levels whose results leave the contract's last bits (docs/numerics.md, "Fast"): run only where the user asked for it
-FAST_LEVELS = frozenset({"avx512fast", "mmafast", "mmafastwide"})
+FAST_LEVELS = frozenset({"avx512fast", "mmafast", "mmafastwide", "triton"})
 #: levels that only pay from some rows on: (op prefix, level) -> rows. Of int8 codes SVE takes fewer cycles than i8mm, whose
 #: products of two rows by two begin at four rows (docs/arm.md).
 MANY_FROM = {
@@ -45,6 +45,7 @@ MANY_FROM = {
     ("linear_q8g32", "i8mm"): 4,
     ("linear_", "mmawide"): 17,
     ("linear_", "mmafastwide"): 17,
+    ("linear_", "triton"): 65,  # a tile has 128 rows (platforms/gpu/triton)
     ("paged_attention_", "mmafastwide"): 16,  # kManyTokens of csrc_common/gpu/attention_mma.inl.h
 }
 

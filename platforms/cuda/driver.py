@@ -164,9 +164,13 @@ class CudaDevice(DriverDevice):
     def _function(self, module: Any, name: bytes) -> Any:
         return self._calls.call("cuModuleGetFunction", module, name)
 
-    def _launch(self, function: Any, grid: tuple[int, int, int], threads: int, extra: int) -> None:
+    def _launch(self, function: Any, grid: tuple[int, int, int], threads: int, extra: int, shared_bytes: int) -> None:
         x, y, z = grid
-        self._launch_kernel(function, x, y, z, threads, 1, 1, 0, self._stream, None, extra)
+        self._launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, self._stream, None, extra)
+
+    def _allow_shared(self, function: Any, num_bytes: int) -> None:
+        attribute = self._calls.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._calls.call("cuFuncSetAttribute", function, attribute, num_bytes)
 
     def _begin_recording(self) -> None:
         self._calls.call("cuStreamBeginCapture", self._stream, self._mode)

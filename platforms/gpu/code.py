@@ -6,14 +6,16 @@ A folder holds one folder per arch, each with its table of kernels (`kernels.jso
 
 from __future__ import annotations
 
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.gpu.device import Device
+from octavo.platforms.gpu.device import Code, Device
 from octavo.platforms.gpu.module import MMA, SIMT, GpuModule
 from octavo.platforms.gpu.rows import rows_of
 
+log = logging.getLogger("octavo.platforms")
 CHECKOUT = Path(__file__).resolve().parents[2] / "build/gpu"
 
 
@@ -43,5 +45,20 @@ def open_module(device: Device, folder: Path) -> GpuModule:
         raise PlatformError(
             f"the table of kernels in {folder} cannot be read: {error}; reinstall octavo-{device.facts.kind}"
         ) from error
-    codes = {name: device.load((folder / name).read_bytes()) for name in sorted({row.file for row in rows})}
-    return GpuModule(device, rows, codes, features_of(device.facts.arch))
+    rows = [row for row in rows if row.only in ("", device.facts.arch)]
+    own = {row.file for row in rows if row.level != "triton"}
+    codes = {name: device.load((folder / name).read_bytes()) for name in sorted(own)}
+    for name in sorted({row.file for row in rows} - own):
+        code = _load_made(device, folder / name)
+        if code is not None:
+            codes[name] = code
+    return GpuModule(device, [row for row in rows if row.file in codes], codes, features_of(device.facts.arch))
+
+
+def _load_made(device: Device, path: Path) -> Code | None:
+    """A code object made by Triton, of whose assembler a driver may be older than: other kernels serve then."""
+    try:
+        return device.load(path.read_bytes())
+    except PlatformError as error:
+        log.warning("kernels made by Triton are not used, %s cannot be loaded: %s", path.name, error)
+        return None

@@ -41,8 +41,9 @@ class Graph(Protocol):
 class Code(Protocol):
     """A loaded code object."""
 
-    def function(self, name: str) -> Any:
-        """What `Device.launch` takes. PlatformError for a kernel that the code object lacks."""
+    def function(self, name: str, shared_bytes: int = 0) -> Any:
+        """What `Device.launch` takes. PlatformError for a kernel that the code object lacks. `shared_bytes`: of shared memory
+        that its launches will ask for."""
         ...
 
 
@@ -77,8 +78,11 @@ class Device(Protocol):
 
     def load(self, code: bytes) -> Code: ...
 
-    def launch(self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes) -> None:
-        """Puts `grid` blocks of `threads` in the queue. `arguments`: the kernel's parameters as they lie in memory."""
+    def launch(
+        self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes, shared_bytes: int = 0
+    ) -> None:
+        """Puts `grid` blocks of `threads` in the queue. `arguments`: the kernel's parameters as they lie in memory;
+        `shared_bytes`: of shared memory that a block gets beside what the kernel declares."""
         ...
 
     def capture(self, launches: Callable[[], None]) -> Graph:

@@ -61,11 +61,11 @@ class DriverCode:
         self._device = device
         self._module = module
 
-    def function(self, name: str) -> Any:
+    def function(self, name: str, shared_bytes: int = 0) -> Any:
         """The kernel of this name. PlatformError if there is none."""
         self._device.enter()
         try:
-            return self._device._function(self._module, name.encode())
+            found = self._device._function(self._module, name.encode())
         except DriverError as error:
             if error.code != NOT_FOUND:
                 raise
@@ -73,6 +73,9 @@ class DriverCode:
                 f"{self._device.name}: the code object for {self._device.facts.arch} has no kernel {name}; install octavo and "
                 "its code objects in one version"
             ) from error
+        if shared_bytes:
+            self._device._allow_shared(found, shared_bytes)
+        return found
 
 
 class DriverGraph:
@@ -142,7 +145,14 @@ class DriverDevice(ABC):
     @abstractmethod
     def _function(self, module: Any, name: bytes) -> Any: ...
     @abstractmethod
-    def _launch(self, function: Any, grid: tuple[int, int, int], threads: int, extra: int) -> None: ...
+    def _launch(
+        self, function: Any, grid: tuple[int, int, int], threads: int, extra: int, shared_bytes: int
+    ) -> None: ...
+    @abstractmethod
+    def _allow_shared(self, function: Any, num_bytes: int) -> None:
+        """Before launches of a kernel ask for so much shared memory."""
+        ...
+
     @abstractmethod
     def _begin_recording(self) -> None: ...
     @abstractmethod
@@ -288,11 +298,13 @@ class DriverDevice(ABC):
         self._modules.append((module, image))
         return DriverCode(self, module)
 
-    def launch(self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes) -> None:
+    def launch(
+        self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes, shared_bytes: int = 0
+    ) -> None:
         """Puts a kernel in the queue."""
         if not self._is_open or self._thread != threading.get_ident():
             self.enter()
-        self._launch(function, grid, threads, self._arguments.set(arguments))
+        self._launch(function, grid, threads, self._arguments.set(arguments), shared_bytes)
 
     def capture(self, launches: Callable[[], None]) -> DriverGraph:
         """Records what `launches` puts in the queue."""

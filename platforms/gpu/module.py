@@ -22,8 +22,9 @@ from octavo.platforms.gpu.rows import STEP_BYTES, GpuRow
 from octavo.platforms.gpu.step import Step, StepMemory
 
 SIMT, MMA = 1, 2
-#: levels, slowest first -> feature bits: plain arithmetic units, matrix units (gpu/mma.h); `fast` ones add in their own order
-LEVELS = {"simt": SIMT, "mma": MMA, "mmawide": MMA, "mmafast": MMA, "mmafastwide": MMA}
+#: levels, slowest first -> feature bits: plain arithmetic units, matrix units (gpu/mma.h); `fast` ones and Triton's
+#: (platforms/gpu/triton) add in their own order
+LEVELS = {"simt": SIMT, "mma": MMA, "mmawide": MMA, "mmafast": MMA, "mmafastwide": MMA, "triton": MMA}
 #: launches from which a graph is worth recording
 LEAST_OF_GRAPH = 8
 
@@ -87,7 +88,8 @@ class GpuModule:
 
     def function(self, name: str) -> Any:
         if name not in self._functions:
-            self._functions[name] = self._codes[self.rows[name].file].function(name)
+            row = self.rows[name]
+            self._functions[name] = self._codes[row.file].function(name, row.shared_bytes)
         return self._functions[name]
 
 
@@ -113,7 +115,7 @@ class Program:
         row, other = self.module.rows[few], self.module.rows[many]
         if row.fields != other.fields:
             raise PlatformError(f"{few} and {many} take different arguments")
-        arguments = bytearray(STEP_BYTES + row.args_bytes)
+        arguments = bytearray(STEP_BYTES + max(row.args_bytes, other.args_bytes))
         row.pack(arguments, fields)
         self.list.append(Launch(row, other, many_from, rows, arguments))
         return len(self.list) - 1
@@ -164,7 +166,8 @@ class Program:
             grid = grid_of(row, launch.arguments, sizes, device.facts.num_units)
             if grid[0]:
                 struct.pack_into("<Q", launch.arguments, 0, address)
-                device.launch(self.module.function(row.name), grid, row.threads, bytes(launch.arguments))
+                arguments = bytes(launch.arguments[: STEP_BYTES + row.args_bytes])
+                device.launch(self.module.function(row.name), grid, row.threads, arguments, row.shared_bytes)
 
 
 def flat_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -29,7 +29,8 @@ class Field:
 
 @dataclass(frozen=True)
 class GpuRow:
-    """One kernel. A block has `threads` and computes `tile_rows` rows and `tile_outs` outputs (0: all)."""
+    """One kernel. A block has `threads` and computes `tile_rows` rows and `tile_outs` outputs (0: all). `args_bytes`: of its
+    arguments, zeros behind the op's own among them. Its code object runs on `only` that chip, if it names one."""
 
     op: str
     level: str
@@ -39,6 +40,8 @@ class GpuRow:
     args_bytes: int
     fields: tuple[Field, ...]
     file: str  # the code object that holds it
+    shared_bytes: int = 0  # of shared memory that a launch must ask for, beside what the kernel declares
+    only: str = ""
 
     @property
     def name(self) -> str:

@@ -175,9 +175,12 @@ class HipDevice(DriverDevice):
     def _function(self, module: Any, name: bytes) -> Any:
         return self._calls.call("hipModuleGetFunction", module, name)
 
-    def _launch(self, function: Any, grid: tuple[int, int, int], threads: int, extra: int) -> None:
+    def _launch(self, function: Any, grid: tuple[int, int, int], threads: int, extra: int, shared_bytes: int) -> None:
         x, y, z = grid
-        self._launch_kernel(function, x, y, z, threads, 1, 1, 0, self._stream, None, extra)
+        self._launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, self._stream, None, extra)
+
+    def _allow_shared(self, function: Any, num_bytes: int) -> None:
+        """Launches may ask for all that the chip has."""
 
     def _begin_recording(self) -> None:
         self._calls.call("hipStreamBeginCapture", self._stream, self._mode)

@@ -104,6 +104,7 @@ CASES = (
     ),
     Case("bf16_chunks", "bf16", 83, 800, (50,)),
     Case("bf16_row_blocks", "bf16", 530, 40, (33,)),
+    Case("bf16_tiles", "bf16", 150, 168, (300,), True, "silu", has_gate=True, has_residual=True),
     Case("f32_transposed", "f32", 3, 40, (24,), is_transposed=True, has_bias=True),
     Case("bf16_transposed", "bf16", 3, 40, (24,), is_transposed=True),
     Case("f32_denormal", "f32", 7, 64, (9,), x_scale=3e-39, tolerance=1.0),

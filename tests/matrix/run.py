@@ -24,11 +24,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ci import gpu_triton
+from ci.gpu import missing
 from tests.matrix import arm, gpu, report
 from tests.matrix.cases import ROOT, reference_results
 from tests.matrix.worker import FOLDER
 
 TIMEOUT_S = 900
+TRITON_CELL = "gpu-triton-interpret"
 EMULATED_LEVELS = ("avxvnni", "avx512", "amx")
 
 
@@ -42,10 +45,16 @@ class Build:
 
 
 def worker(
-    task: str, cell: str, *, module: Path | None = None, isa: str | None = None, python: str = sys.executable
+    task: str,
+    cell: str,
+    *,
+    module: Path | None = None,
+    isa: str | None = None,
+    python: str = sys.executable,
+    more: dict[str, str] | None = None,
 ) -> dict[str, Any] | list[Any]:
     """What a worker process says, or {"error": ...} if it crashed or hung. `python`: another one, which borrows this one's
-    packages for what it lacks."""
+    packages for what it lacks. `more`: of its environment."""
     out = FOLDER / f"{task}-{cell}{'-' + module.parent.name if module else ''}.json"
     out.unlink(missing_ok=True)
     command = [python, "-m", "tests.matrix.worker", task, cell, str(out)]
@@ -56,6 +65,7 @@ def worker(
     environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT), *borrowed))
     if isa is not None:
         environment["OCTAVO_ISA"] = isa
+    environment |= more or {}
     try:
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -195,10 +205,20 @@ def with_torch(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [theirs.get(cell["name"], cell) for cell in listed]
 
 
+def with_triton(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cells, that of Triton's interpreter as a Python sees it that has Triton."""
+    reason = gpu_triton.missing() or missing("host")
+    return [
+        {**cell, "reason": reason, "how": "interpreted"} if cell["name"] == TRITON_CELL else cell for cell in listed
+    ]
+
+
 def run_here(cell: dict[str, Any]) -> dict[str, Any] | list[Any]:
     """What a cell's conformance cases give."""
     if cell["platform"] == "torch":
         return worker("cell", cell["name"], python=torch_python())
+    if cell["name"] == TRITON_CELL:
+        return worker("cell", TRITON_CELL, python=gpu_triton.python(), more={"TRITON_INTERPRET": "1"})
     if cell["how"] == "compiled":
         return gpu.run_cell(cell["name"])
     if runs_by_qemu(cell):
@@ -228,7 +248,8 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(listed, dict):
         print(f"the cells cannot be listed: {listed['error']}", file=sys.stderr)
         return 2
-    listed = [cell for cell in [*with_torch(listed), *arm_cells(), *gpu.cells()] if args.only in cell["name"]]
+    listed = [*with_triton(with_torch(listed)), *arm_cells(), *gpu.cells()]
+    listed = [cell for cell in listed if args.only in cell["name"]]
     if any(runs_by_qemu(cell) for cell in listed) and (why := arm.make()):
         listed = [{**cell, "error": why, "ops": {}} if runs_by_qemu(cell) else cell for cell in listed]
     with ThreadPoolExecutor(args.jobs) as pool:

@@ -38,6 +38,7 @@ class Cell:
     reason: str = ""
     how: str = "native"  # or emulated: the same kernels on AVX2 (tests/emulated)
     is_exact: bool = True  # held to the reference's bits, else to its values within a case's tolerance
+    tables: tuple[str, ...] = ()  # of cases, where only some concern it
 
     @property
     def name(self) -> str:
@@ -46,7 +47,7 @@ class Cell:
 
 def cells() -> list[Cell]:
     """Every cell, the reference first."""
-    return [reference_cell(), portable_cell(), torch_cell(), *native_cells(), *gpu_cells()]
+    return [reference_cell(), portable_cell(), torch_cell(), *native_cells(), *gpu_cells(), triton_cell()]
 
 
 @cache
@@ -143,6 +144,36 @@ def gpu_cell(arch: str, level: str) -> Cell:
     return Cell(
         "gpu", f"{arch}-{level}", ops, lambda: GpuWeights(native), DeviceSampler(native).sample_host, lambda op: set(levels),
         how="emulated" if is_emulated else "fibers", is_exact=level != "mmafast",
+    )  # fmt: skip
+
+
+@cache
+def triton_cell() -> Cell:
+    """Kernels in Triton's language, interpreted; what they are not written for runs by fibers."""
+    from tests.platforms.gpu import triton_device
+
+    if reason := triton_device.missing():
+        return _refused("gpu", "triton-interpret", reason)
+    from octavo.platforms.gpu.eager import GpuEagerOps
+    from octavo.platforms.gpu.platform import GpuPlatform
+    from octavo.platforms.gpu.sampling import DeviceSampler
+    from octavo.platforms.gpu.weights import GpuWeights
+
+    levels = ("simt", "mma", "triton")
+    platform = GpuPlatform(triton_device.InterpretedDevice(), triton_device.folder(), levels, "fast")
+    native = platform.native
+    triton_device.prefer(native)
+
+    def ops(spec: KVSpec | None = None, num_pages: int = 1) -> GpuEagerOps:
+        return GpuEagerOps(native, platform.team, spec, num_pages)
+
+    def levels_of(op: str) -> set[str]:
+        mine = [choice for name, choice in native.table.choices.items() if name.startswith(op)]
+        return {kernel.rsplit("__", 1)[1] for choice in mine for kernel in (choice.few, choice.many)}
+
+    return Cell(
+        "gpu", "triton-interpret", ops, lambda: GpuWeights(native), DeviceSampler(native).sample_host, levels_of,
+        how="interpreted", is_exact=False, tables=("linear", "gated_mlp", "lm_head"),
     )  # fmt: skip
 
 

@@ -98,10 +98,13 @@ class EmulatedDevice:
     def load(self, code: bytes) -> HostCode:
         return HostCode(set(self._emulator.load(code)))
 
-    def launch(self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes) -> None:
+    def launch(
+        self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes, shared_bytes: int = 0
+    ) -> None:
         def run() -> None:
-            step = np.frombuffer(arguments, np.uint64, 1)[0]
-            counted = self._emulator.launch(function, grid, threads, [step, arguments[8:]])
+            fields = ((field[".offset"], field[".size"]) for field in self._emulator.signature(function))
+            given = [arguments[at : at + size] for at, size in fields]
+            counted = self._emulator.launch(function, grid, threads, given, shared_bytes)
             self.stats.append((function, grid, counted))
 
         self._do(run)

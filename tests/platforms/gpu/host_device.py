@@ -31,7 +31,8 @@ class HostCode:
 
     names: set[str] = field(default_factory=set)
 
-    def function(self, name: str) -> str:
+    def function(self, name: str, shared_bytes: int = 0) -> str:
+        del shared_bytes
         return name
 
 
@@ -113,7 +114,11 @@ class HostDevice:
         del code
         return HostCode()
 
-    def launch(self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes) -> None:
+    def launch(
+        self, function: Any, grid: tuple[int, int, int], threads: int, arguments: bytes, shared_bytes: int = 0
+    ) -> None:
+        del shared_bytes  # no kernel on the host asks for any
+
         def run() -> None:
             self.launched[function] = self.launched.get(function, 0) + grid[0] * grid[1] * grid[2]
             failed = self._library.octavo_gpu_launch(function.encode(), *grid, threads, arguments)

@@ -59,6 +59,17 @@ def test_kernels_get_their_grid_and_parameters(device: DriverDevice) -> None:
     assert floats(device, at, 4) == [0.0, 0.0, 0.0, 3.5]
 
 
+def test_a_launch_gets_the_shared_memory_that_its_function_was_asked_for(device: DriverDevice) -> None:
+    at = device.alloc(64)
+    device.zero(at, 64)
+    code = device.load(CODE)
+    device.launch(code.function("add", 100_000), (1, 1, 1), 4, add(at, 4, 1.0), 100_000)
+    assert floats(device, at, 4) == [1.0] * 4
+    if device.facts.kind == "cuda":
+        with pytest.raises(DriverError, match="cuLaunchKernel"):
+            device.launch(code.function("add"), (1, 1, 1), 4, add(at, 4, 1.0), 100_000)
+
+
 def test_graphs_keep_the_parameters_of_each_launch(device: DriverDevice) -> None:
     at = device.alloc(64)
     code = device.load(CODE)

@@ -82,6 +82,7 @@ cuEventDestroy hEvent:p
 cuModuleLoadData >p image:p
 cuModuleUnload hmod:p
 cuModuleGetFunction >p hmod:p name:c
+cuFuncSetAttribute hfunc:p attrib:i value:i
 cuLaunchKernel {LAUNCH} hStream:p kernelParams:p extra:p
 """
 SYMBOLS = {"cuGraphInstantiate": "cuGraphInstantiateWithFlags"}  # what the binding calls it
@@ -185,4 +186,5 @@ def _finish_cuda(api: Any, library: ctypes.CDLL) -> None:
     api.CUDA_VERSION = 13000
     api.CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
     api.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
+    api.CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     api.CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{name}": at for name, at in ATTRIBUTES.items()})

@@ -67,7 +67,13 @@ CUresult cuEventElapsedTime(float *out, Event *a, Event *b) { ENTER(); *out = (f
 CUresult cuEventDestroy(void *e) { ENTER(); return drop(e); }
 CUresult cuModuleLoadData(Module **out, const void *image) { ENTER(); return load(out, image); }
 CUresult cuModuleUnload(Module *m) { ENTER(); free(m); --live[3]; return kOk; }
-CUresult cuModuleGetFunction(char **out, Module *m, const char *name) { ENTER(); return find(out, m, name); }
+CUresult cuModuleGetFunction(char **out, Module *m, const char *name) { ENTER(); return find(out, m, name, 48 << 10); }
+CUresult cuFuncSetAttribute(const char *f, int what, int value) {
+  ENTER();
+  NEED(f && what == 8 && value > 0);
+  *most_shared(f) = value;
+  return kOk;
+}
 CUresult cuLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                         Stream *s, void **params, void **extra) {
   ENTER();

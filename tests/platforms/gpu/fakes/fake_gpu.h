@@ -155,17 +155,23 @@ static int load(Module **out, const void *image) {
   *out = made;
   return kOk;
 }
-static int find(char **out, Module *module, const char *name) {
-  char key[128] = ",";
+// A function is its name, and behind it how much shared memory its launches may ask for.
+enum { kNameBytes = 128 };
+static unsigned *most_shared(const char *function) { return (unsigned *)(function + kNameBytes); }
+static int find(char **out, Module *module, const char *name, unsigned shared) {
+  char key[kNameBytes] = ",";
   *out = NULL;
   strcat(strcat(key, name), ",");
   if (!fibers && !strstr(module->names, key)) return kNotFound;
-  *out = strdup(name);
+  *out = calloc(1, kNameBytes + sizeof shared);
+  strcpy(*out, name);
+  *most_shared(*out) = shared;
   return kOk;
 }
 static int launch(const char *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                   Stream *stream, void **params, void **extra, uintptr_t end) {
-  NEED(kernel && gx && gy && gz && bx && by == 1 && bz == 1 && shared == 0 && !params && extra);
+  NEED(kernel && gx && gy && gz && bx && by == 1 && bz == 1 && !params && extra);
+  NEED(shared <= *most_shared(kernel));
   NEED((uintptr_t)extra[0] == 1 && (uintptr_t)extra[2] == 2 && (uintptr_t)extra[4] == end);
   size_t bytes = *(size_t *)extra[3];
   NEED((fibers || bytes == 16) && (uintptr_t)extra[1] % 16 == 0);

@@ -51,7 +51,7 @@ hipError_t hipEventElapsedTime(float *out, Event *a, Event *b) { ENTER(); *out =
 hipError_t hipEventDestroy(void *e) { ENTER(); return drop(e); }
 hipError_t hipModuleLoadData(Module **out, const void *image) { ENTER(); return load(out, image); }
 hipError_t hipModuleUnload(Module *m) { ENTER(); free(m); --live[3]; return kOk; }
-hipError_t hipModuleGetFunction(char **out, Module *m, const char *name) { ENTER(); return find(out, m, name); }
+hipError_t hipModuleGetFunction(char **out, Module *m, const char *name) { ENTER(); return find(out, m, name, 160 << 10); }
 hipError_t hipModuleLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                                  unsigned shared, Stream *s, void **params, void **extra) {
   ENTER();
