@@ -5,10 +5,11 @@
 //   few   a block computes one panel of 16 outputs for 16 rows. Its four waves each take a record (128 inputs) per round, with the
 //         records of kAhead rounds on their way, and leave the exact sums in shared memory; then every thread joins the round's
 //         sums of its own outputs and rows in order, so that the order of additions stays though records are computed at once.
-//   wide  a wave computes kGroupPanels panels x kGroupTiles tiles of 16 rows in registers.
+//   wide  a wave computes kGroupPanels panels x kGroupTiles tiles of 16 rows in registers; inputs come
+//         through shared memory.
 #pragma once
 
-#include "gpu/mma_tiles.h"
+#include "gpu/mma_inputs.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
@@ -31,6 +32,7 @@ struct FormatG32 {
   OCTAVO_GPU_FN explicit FormatG32(const LinearArgs& args)
       : a(args), lay(args.n, args.k, 32), d(reinterpret_cast<const uint16_t*>(static_cast<const uint8_t*>(args.weight) + lay.scales())),
         m(d + lay.entries()), zero(args.flags & kZero8 ? 8 : 0) {}
+  static constexpr int kMostSteps = 1;  // of a group
   static OCTAVO_GPU_FN int steps_of_group() { return 1; }
   OCTAVO_GPU_FN GroupSide side(int64_t entry) const {
     return {float_of_half(d[entry]), a.flags & kHasMin ? float_of_half(m[entry]) : 0.0f};
@@ -44,6 +46,7 @@ struct FormatG32 {
 // Four bits, a float32 scale and a zero point per group; the last group may be short.
 struct FormatI4 {
   using Codes = Codes4;
+  static constexpr int kMostSteps = 4;
   int64_t group;
   Layout<Codes> lay;
   const float* scales;
@@ -168,59 +171,118 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
   }
 }
 
-// Lanes of AMD's matrix cores of wave64 hold 4 values of a product, others 8.
-constexpr int kGroupPanels = 2, kGroupTiles = kValues == 4 ? 4 : 2;
+// Rows of a block, which tables of kernels name: the same on all chips of a width. Where registers do not hold sums of so many (a
+// lane of AMD's wave64 has 4 values of a product, others have 8; sums of groups of several steps stay; lanes of RDNA 3 have whole
+// rows of operands) a block takes a part of them at a time.
+constexpr int kGroupPanels = 2, kGroupRows = kValues == 4 ? 128 : 64;
+template <class Format>
+constexpr int kGroupTiles = kValues == 4 ? 8 : kUnits == 4 || Format::kMostSteps > 1 ? 2 : 4;
+template <class Format>
+constexpr int kGroupsAtOnce = kValues == 4 && Format::kMostSteps == 1 ? 2 : 1;
+
+// What a block of many rows needs: buffers of two stages, then sums on their way out.
+template <int tiles>
+struct GroupShared {
+  using Inputs = InputStage<tiles>;
+  using Sides = SideStage<tiles>;
+  static constexpr int kStage = Inputs::kWords + Sides::kWords;
+  static constexpr int kWords = 2 * kStage > kMmaWaves * kStaged<tiles> ? 2 * kStage : kMmaWaves * kStaged<tiles>;
+};
 
 template <class Format>
 OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
-  OCTAVO_SHARED(float, staged, kMmaWaves * kStaged<kGroupTiles>);
+  constexpr int kTiles = kGroupTiles<Format>, kAtOnce = kGroupsAtOnce<Format>;
+  using Shared = GroupShared<kTiles>;
   using Codes = typename Format::Codes;
+  OCTAVO_SHARED(Words4, units_shared, Shared::kWords / 4);
+  int32_t* const shared = units_shared[0].w;
   const Format format(a);
   const auto& lay = format.lay;
   const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kGroupPanels;
-  const int64_t first_row = static_cast<int64_t>(block_x()) * kGroupTiles * kTile, rows = num_rows(a.rows, step);
-  if (first_row >= rows || first_panel >= lay.panels) return;
-  const int per = format.steps_of_group();
+  const int64_t first_of_block = static_cast<int64_t>(block_x()) * kGroupRows, rows = num_rows(a.rows, step);
+  const int per = format.steps_of_group(), stage_groups = 4 / per;
   const int64_t steps = lay.groups * per;
   const auto panel_of = [&](int p) { return first_panel + p < lay.panels ? first_panel + p : lay.panels - 1; };
-  const auto row_at = [&](int64_t row) { return row < rows ? row : rows - 1; };
-  float acc[kGroupPanels][kGroupTiles][kValues] = {};
-  SumsI32 sums[kGroupPanels][kGroupTiles];
-  for (int64_t record = 0; record < lay.records; ++record) {
+
+#pragma unroll 1
+  for (int64_t first_row = first_of_block; first_row < first_of_block + kGroupRows && first_row < rows; first_row += kTiles * kTile) {
+    typename Shared::Inputs inputs;
+    typename Shared::Sides sides;
     RecordUnits<Codes> units[kGroupPanels];
-    for (int p = 0; p < kGroupPanels; ++p)
-      units[p].fetch(static_cast<const uint8_t*>(a.weight) + lay.panel(panel_of(p)) + record * Codes::kRecordBytes);
-#pragma unroll
-    for (int g = 0; g < 4; ++g) {
-      const int64_t at = 4 * record + g;
-      if (at >= steps) break;
-      OperandI8 w[kGroupPanels];
-      for (int p = 0; p < kGroupPanels; ++p) units[p].group(w[p], g);
-#pragma unroll
-      for (int t = 0; t < kGroupTiles; ++t) {
-        OperandI8 x;
-        load_rows(x, a.x, a.ldx, first_row + t * kTile, rows, 32 * at);
-        for (int p = 0; p < kGroupPanels; ++p) mma(sums[p][t], w[p], x);
-      }
-      if ((at + 1) % per) continue;
-      const int64_t group = at / per;
+    const auto fetch = [&](int64_t record) {
+      inputs.fetch(a, first_row, rows, record, steps);
+      sides.fetch(a, first_row, rows, record * stage_groups, lay.groups);
+    };
+    const auto store = [&](int64_t record) {
+      inputs.store(shared + record % 2 * Shared::kStage);
+      sides.store(shared + record % 2 * Shared::kStage + Shared::Inputs::kWords);
+    };
+    const auto fetch_units = [&](int64_t record) {
 #pragma unroll
       for (int p = 0; p < kGroupPanels; ++p)
+        units[p].fetch(static_cast<const uint8_t*>(a.weight) + lay.panel(panel_of(p)) + record * Codes::kRecordBytes);
+    };
+    fetch(0);
+    if (kUnits < 4) fetch_units(0);
+    store(0);
+    sync();
+    float acc[kGroupPanels][kTiles][kValues] = {};
+    SumsI32 sums[kGroupPanels][kTiles];
+    for (int64_t record = 0; record < lay.records; ++record) {
+      const int32_t* const codes = shared + record % 2 * Shared::kStage;
+      const int32_t* const beside = codes + Shared::Inputs::kWords;
+      if (kUnits == 4) fetch_units(record);  // no registers to have them ahead
+      if (record + 1 < lay.records) fetch(record + 1);
 #pragma unroll
-        for (int v = 0; v < kValues; ++v) {
-          const GroupSide side = format.side(lay.entry(panel_of(p), group, row_of_a(v)));
+      for (int first = 0; first < 4; first += kAtOnce) {
+        OperandI8 w[kAtOnce][kGroupPanels];
+        GroupSide side[kAtOnce][kGroupPanels][kValues];
 #pragma unroll
-          for (int t = 0; t < kGroupTiles; ++t) {
-            const int64_t in = row_at(first_row + t * kTile + row_of_b(v)) * a.lds + group;
-            acc[p][t][v] = format.join(acc[p][t][v], sums[p][t].v[v], side, a.scales[in], a.sums[in]);
-            sums[p][t].v[v] = 0;
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int64_t group = (4 * record + first + i) / per;
+#pragma unroll
+          for (int p = 0; p < kGroupPanels; ++p) {
+            units[p].group(w[i][p], first + i);
+#pragma unroll
+            for (int v = 0; v < kValues; ++v)
+              side[i][p][v] = format.side(lay.entry(panel_of(p), group < lay.groups ? group : lay.groups - 1, row_of_a(v)));
           }
         }
-    }
-  }
+        if (kUnits < 4 && first + kAtOnce == 4 && record + 1 < lay.records) fetch_units(record + 1);
 #pragma unroll
-  for (int p = 0; p < kGroupPanels; ++p)
-    finish_panel(a, staged + wave() * kStaged<kGroupTiles>, acc[p], first_panel + p, first_row, rows);
+        for (int t = 0; t < kTiles; ++t) {
+          if (t % 2 == 0 && first_row + t * kTile >= rows) break;
+          OperandI8 x[kAtOnce];
+          Shared::Inputs::load(x, codes, t, first);
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i) {
+            const int64_t at = 4 * record + first + i;
+            if (at >= steps) break;
+#pragma unroll
+            for (int p = 0; p < kGroupPanels; ++p) mma(sums[p][t], w[i][p], x[i]);
+            if ((at + 1) % per) continue;
+#pragma unroll
+            for (int v = 0; v < kValues; ++v) {
+              float s;
+              int32_t input_sum;
+              Shared::Sides::load(s, input_sum, beside, t * kTile + row_of_b(v), (first + i) / per);
+#pragma unroll
+              for (int p = 0; p < kGroupPanels; ++p) {
+                acc[p][t][v] = format.join(acc[p][t][v], sums[p][t].v[v], side[i][p][v], s, input_sum);
+                sums[p][t].v[v] = 0;
+              }
+            }
+          }
+        }
+      }
+      if (record + 1 < lay.records) store(record + 1);
+      sync();
+    }
+#pragma unroll
+    for (int p = 0; p < kGroupPanels; ++p)
+      finish_panel(a, reinterpret_cast<float*>(shared) + wave() * kStaged<kTiles>, acc[p], first_panel + p, first_row, rows);
+    sync();
+  }
 }
 
 }  // namespace octavo::gpu
@@ -229,8 +291,8 @@ OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
   OCTAVO_KERNEL(linear_##kind, mma, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {           \
     octavo::gpu::linear_groups_few<octavo::gpu::__VA_ARGS__>(*step_, a);                                                   \
   }                                                                                                                        \
-  OCTAVO_KERNEL(linear_##kind, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kGroupTiles * octavo::gpu::kTile,   \
-                octavo::gpu::kMmaWaves * octavo::gpu::kGroupPanels * octavo::gpu::kPanel) {                                \
+  OCTAVO_KERNEL(linear_##kind, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kGroupRows,                          \
+                octavo::gpu::kMmaWaves * octavo::gpu::kGroupPanels * octavo::gpu::kPanel, OCTAVO_TWO_WAVES) {              \
     octavo::gpu::linear_groups_wide<octavo::gpu::__VA_ARGS__>(*step_, a);                                                  \
   }
 OCTAVO_LINEAR_GROUPS(q4g32, FormatG32<octavo::gpu::Codes4>)
