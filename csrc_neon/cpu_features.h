@@ -10,7 +10,7 @@ namespace octavo {
 enum Feature : uint64_t {
   kDotProd = 1u << 0,  // SDOT, UDOT: FEAT_DotProd
   kI8MM = 1u << 1,     // SMMLA, USDOT: FEAT_I8MM
-  kBF16 = 1u << 2,     // BFMLALB, BFMLALT, BFDOT: FEAT_BF16
+  kBF16 = 1u << 2,     // BFMLALB, BFMLALT, BFDOT, BFMMLA: FEAT_BF16
   kSVE = 1u << 3,      // of a length that the kernels were verified at
   kSVEI8MM = 1u << 4,
   kSVEBF16 = 1u << 5,
@@ -30,6 +30,7 @@ inline constexpr Level kLevels[] = {
     {"i8mm", kDotProd | kI8MM},
     {"bf16", kBF16},
     {"svebf16", kSVE | kSVEBF16},
+    {"bf16fast", kBF16},  // not the contract's order: --numerics fast
 };
 
 // Bits of a processor whose kernel reports these words, and whose SVE vectors have so many bytes (0: it has none).

@@ -35,7 +35,7 @@ class Choice:
 
 
 #: levels whose results leave the contract's last bits (docs/numerics.md, "Fast"): run only where the user asked for it
-FAST_LEVELS = frozenset({"avx512fast", "mmafast", "mmafastwide", "triton"})
+FAST_LEVELS = frozenset({"avx512fast", "bf16fast", "mmafast", "mmafastwide", "triton"})
 #: levels that only pay from some rows on: (op prefix, level) -> rows. Of int8 codes SVE takes fewer cycles than i8mm, whose
 #: products of two rows by two begin at four rows (docs/arm.md).
 MANY_FROM = {

@@ -7,7 +7,8 @@ arm.OP__LEVEL.COLUMN  ours; peer is the micro-kernel of KleidiAI for the same fo
                       ratio ours to it. --docs writes the tables of docs/arm.md.
 Weights of 4 bits in groups of 32 with activations in groups of 32, int8 weights with a scale per output, bfloat16 and float32
 weights. Matrices count as packed before, on both sides; making the inputs' form has rows of its own. KleidiAI's W8A8 takes a zero
-point per row off its inputs and its bfloat16 products round in another order (BFMMLA), ours do neither.
+point per row off its inputs, ours does not. Its bfloat16 products are BFDOT's and BFMMLA's, as are ours at
+bf16fast; ours at bf16 keep the order of the contract.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ MATCHES = (
     Match("linear_w8a8", "i8mm", tuple(f"{MATMUL}qai8dxp{name}" for name in (
         "1x8_qsi8cxp4x8_1x4_neon_dotprod", "4x8_qsi8cxp4x8_16x4_neon_i8mm",
     ))),
-    Match("linear_bf16", "bf16", (f"{MATMUL}bf16p1x4_bf16p12x4b_1x36_neon_dot", f"{MATMUL}bf16p8x4_bf16p12x4b_8x12_neon_mmla")),
+    *(Match("linear_bf16", level, (
+        f"{MATMUL}bf16p1x4_bf16p12x4b_1x36_neon_dot", f"{MATMUL}bf16p8x4_bf16p12x4b_8x12_neon_mmla",
+    )) for level in ("bf16", "bf16fast")),
     Match("linear_f32", "neon", (f"{MATMUL}f32_f32p16x1b_6x16_neon_mla", f"{MATMUL}f32_f32p8x1biasf32_6x8x4_neon_mla")),
     Match("prepare_i8g32", "neon", (f"{PACK}qsi8d32p_f32_neon", f"{PACK}qsi8d32p4x8sb_f32_neon")),
     Match("prepare_i8row", "neon", (f"{PACK}qai8dxp_f32",)),

@@ -189,9 +189,19 @@ struct PairVectors {
   OCTAVO_INLINE I ints(int p) const { return vreinterpretq_s32_s8(v[p]); }
 };
 
-// isum[p][2 * i + h] += products of the next 8 inputs of pair p, `step` of its 32, with outputs of part `part0 + i`.
-template <class Pairs, int step, int P, int N, class Change>
-OCTAVO_INLINE void add_pairs(I (&isum)[P][2 * N], const uint8_t* chunk, int part0, const uint8_t*& x, Change&& change) {
+// sum += two rows x two outputs of 8 bytes each.
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+OCTAVO_INLINE I mmla(I sum, Bytes rows, Bytes outputs) { return vmmlaq_s32(sum, rows, outputs); }
+#endif
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+OCTAVO_INLINE F mmla(F sum, Bytes rows, Bytes outputs) {
+  return vbfmmlaq_f32(sum, vreinterpretq_bf16_s8(rows), vreinterpretq_bf16_s8(outputs));
+}
+#endif
+
+// sum[p][2 * i + h] += products of the next 8 bytes of pair p, `step` of its 32, with outputs of part `part0 + i`.
+template <class Pairs, int step, int P, int N, class Sum, class Change>
+OCTAVO_INLINE void add_pairs(Sum (&sum)[P][2 * N], const uint8_t* chunk, int part0, const uint8_t*& x, Change&& change) {
   constexpr int M = N > 1 ? 2 : 1;  // neighbouring parts are loaded together
   const PairVectors<P> in(x);
   each<0, N / M>([&](auto two) __attribute__((always_inline)) {
@@ -202,27 +212,27 @@ OCTAVO_INLINE void add_pairs(I (&isum)[P][2 * N], const uint8_t* chunk, int part
       const int i = 2 * M * two + n;
       const Bytes w = change(vreinterpretq_s8_u8(codes[n / 2][n % 2]), i);
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) isum[p][i] = vmmlaq_s32(isum[p][i], in.v[p], w);
+      for (int p = 0; p < P; ++p) sum[p][i] = mmla(sum[p][i], in.v[p], w);
     }
   });
-  asm("" : "+r"(x), "+w"(isum[P - 1][2 * N - 1]));  // the next vectors are not loaded before, or sums would not stay in registers
+  asm("" : "+r"(x), "+w"(sum[P - 1][2 * N - 1]));  // the next vectors are not loaded before, or sums would not stay in registers
 }
 
-template <class Pairs, int step, int P, int N>
-OCTAVO_INLINE void add_pairs(I (&isum)[P][2 * N], const uint8_t* chunk, int part0, const uint8_t*& x) {
-  add_pairs<Pairs, step, P, N>(isum, chunk, part0, x, [](Bytes w, int) __attribute__((always_inline)) { return w; });
+template <class Pairs, int step, int P, int N, class Sum>
+OCTAVO_INLINE void add_pairs(Sum (&sum)[P][2 * N], const uint8_t* chunk, int part0, const uint8_t*& x) {
+  add_pairs<Pairs, step, P, N>(sum, chunk, part0, x, [](Bytes w, int) __attribute__((always_inline)) { return w; });
 }
 
 // The same, of codes that were made ready.
-template <int P, int N>
-OCTAVO_INLINE void add_ready(I (&isum)[P][2 * N], const uint8_t*& ready, const uint8_t*& x) {
+template <int P, int N, class Sum>
+OCTAVO_INLINE void add_ready(Sum (&sum)[P][2 * N], const uint8_t*& ready, const uint8_t*& x) {
   const PairVectors<P> in(x);
   const PairVectors<2 * N> codes(ready);
 #pragma GCC unroll 4
   for (int i = 0; i < 2 * N; ++i)
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) isum[p][i] = vmmlaq_s32(isum[p][i], in.v[p], codes.v[i]);
-  asm("" : "+r"(x), "+w"(isum[P - 1][2 * N - 1]));
+    for (int p = 0; p < P; ++p) sum[p][i] = mmla(sum[p][i], in.v[p], codes.v[i]);
+  asm("" : "+r"(x), "+w"(sum[P - 1][2 * N - 1]));
 }
 
 // Codes of 32 inputs of a panel, each vector changed by change(codes, step, two outputs), to 4 / N streams of N parts, `stride` apart.

@@ -1,7 +1,7 @@
-// Rows in pairs, for SMMLA: sums of two rows x two outputs from 8 inputs of each, [r0 o0, r0 o1, r1 o0, r1 o1].
+// Rows in pairs, for SMMLA and BFMMLA: sums of two rows x two outputs from 8 bytes of inputs of each, [r0 o0, r0 o1, r1 o0, r1 o1].
 //
 // The rows of a block are interleaved in scratch once, for all panels that a thread multiplies them with before the next block: per
-// tile of up to four pairs, record after record of [inputs / 8][pairs] vectors (8 inputs of a row, the same 8 of the next), then per
+// tile of up to four pairs, record after record of [bytes / 8][pairs] vectors (8 bytes of a row, the same 8 of the next), then per
 // pair the vectors that the format adds. The last row of an odd number makes a pair with itself. What a Kernel is, pair_walk.inl.h says.
 #pragma once
 #include "linear/dots.inl.h"
@@ -16,7 +16,7 @@ constexpr int64_t kMostPairedRows = 128, kStagedBytes = 512 << 10;  // of a bloc
 
 template <class Kernel>
 inline int64_t staged_bytes(const Kernel& kernel) {  // of a pair's record
-  return 2 * kernel.inputs() + 16 * Kernel::kEndVectors;
+  return 2 * kernel.inputs() * Kernel::kInputBytes + 16 * Kernel::kEndVectors;
 }
 template <class Kernel>
 inline int64_t num_records(const Kernel& kernel) {
@@ -31,16 +31,21 @@ struct RowEnds {
 
 template <int P, class Kernel>
 inline void stage(const Kernel& kernel, int64_t row, int64_t rows, uint8_t* to) {
-  const int64_t records = num_records(kernel), inputs = kernel.inputs(), bytes = P * staged_bytes(kernel);
+  const int64_t records = num_records(kernel), row_bytes = kernel.inputs() * Kernel::kInputBytes;
+  const int64_t bytes = P * staged_bytes(kernel);
   const LinearArgs& a = kernel.a;
+  const auto at_row = [&](int64_t r) { return static_cast<const int8_t*>(a.x) + r * a.ldx * Kernel::kInputBytes; };
   for (int p = 0; p < P; ++p) {
     const int64_t first = row + 2 * p, next = 2 * p + 1 < rows ? first + 1 : first;
-    const RowEnds ends[2] = {{a.scales + first * a.lds, a.sums + Kernel::kSumsPerScale * first * a.lds},
-                             {a.scales + next * a.lds, a.sums + Kernel::kSumsPerScale * next * a.lds}};
-    const int8_t *x = static_cast<const int8_t*>(a.x) + first * a.ldx, *y = static_cast<const int8_t*>(a.x) + next * a.ldx;
+    RowEnds ends[2] = {};
+    if constexpr (Kernel::kEndVectors > 0) {
+      ends[0] = {a.scales + first * a.lds, a.sums + Kernel::kSumsPerScale * first * a.lds};
+      ends[1] = {a.scales + next * a.lds, a.sums + Kernel::kSumsPerScale * next * a.lds};
+    }
+    const int8_t *x = at_row(first), *y = at_row(next);
     for (int64_t r = 0; r < records; ++r) {
       uint8_t* at = to + r * bytes + 16 * p;
-      for (int64_t i = 0; i < inputs; i += 32, x += 32, y += 32, at += 64 * P) {
+      for (int64_t i = 0; i < row_bytes; i += 32, x += 32, y += 32, at += 64 * P) {
         I64 step[4];
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {

@@ -24,11 +24,11 @@ def cost_of_exact(native: Native, team: Any) -> dict[str, Any]:
     for row in native.rows:
         if row.level not in FAST_LEVELS or refusal(row, modes["fast"].allowance):
             continue
-        speed = {name: round(_gflops(mode, team, row.op), 1) for name, mode in modes.items()}
+        speed = {name: _gflops(mode, team, row.op) for name, mode in modes.items()}
         kernels = {f"{name}_kernel": mode.table[row.op].many for name, mode in modes.items()}
         if kernels["exact_kernel"] != kernels["fast_kernel"]:
-            rows.append({"op": row.op, **kernels, "exact_gflops": speed["exact"], "fast_gflops": speed["fast"],
-                         "fast_over_exact": round(speed["fast"] / speed["exact"], 2)})  # fmt: skip
+            told = {f"{name}_gflops": float(f"{value:.3g}") for name, value in speed.items()}
+            rows.append({"op": row.op, **kernels, **told, "fast_over_exact": round(speed["fast"] / speed["exact"], 2)})
     mode = "fast" if native.is_fast else "exact"
     change = (
         "nothing here is faster"

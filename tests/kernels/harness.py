@@ -43,15 +43,15 @@ def module_named(name: str) -> ModuleType | None:
 
 
 @cache
-def kernels() -> dict[str, list[Kernel]]:
-    """op -> its exact kernels, slowest level first (fast ones: tests/platforms/recorded/test_fast_numerics.py)."""
+def kernels(is_fast: bool = False) -> dict[str, list[Kernel]]:
+    """op -> its exact kernels, slowest level first, or those that only `--numerics fast` lets run."""
     native, emulated = module_named(native_module()), module_named("octavo._avx_emulated")
     out: dict[str, list[Kernel]] = {}
     if native is None:
         return out
     have = native.available_features()
     for op, name, level, required, _ in native.kernels():
-        if level in FAST_LEVELS:
+        if (level in FAST_LEVELS) != is_fast:
             continue
         runs = not required & ~have
         module = native if runs else emulated
@@ -60,10 +60,10 @@ def kernels() -> dict[str, list[Kernel]]:
     return out
 
 
-def variants(*ops: str) -> list[Any]:
+def variants(*ops: str, is_fast: bool = False) -> list[Any]:
     """Parameters for pytest, one per kernel of `ops`."""
     marks = lambda k: [pytest.mark.skip(reason=k.why_not)] if k.why_not else []  # noqa: E731
-    return [pytest.param(k, id=k.name, marks=marks(k)) for op in ops for k in kernels().get(op, [])]
+    return [pytest.param(k, id=k.name, marks=marks(k)) for op in ops for k in kernels(is_fast).get(op, [])]
 
 
 def lowest(op: str) -> Kernel:

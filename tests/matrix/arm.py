@@ -44,6 +44,7 @@ CELLS = {
     "svebf16-128": ArmCell("svebf16", "max,sve128=on", 128),
     "svebf16-256": ArmCell("svebf16", "max,sve256=on", 256),
     "svebf16-512": ArmCell("svebf16", "max,sve512=on", 512),
+    "bf16fast": ArmCell("bf16fast", "max,sve=off"),
 }
 PACKAGES = ["numpy", "msgspec", "blake3", "safetensors", "pytest", "hypothesis"]
 TIMEOUT_S = 1200

@@ -27,7 +27,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = (
     *("scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "avx512fast", "amx"),
-    *("neon", "dotprod", "sve", "i8mm", "bf16", "svebf16"),
+    *("neon", "dotprod", "sve", "i8mm", "bf16", "svebf16", "bf16fast"),
 )
 
 

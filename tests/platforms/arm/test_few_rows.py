@@ -1,4 +1,4 @@
-"""Few rows of bytes are multiplied by SVE, several by i8mm; packed codes by i8mm throughout."""
+"""Few rows of bytes are multiplied by SVE, several by i8mm; packed codes by i8mm throughout. BFMMLA runs where bits may differ."""
 
 from __future__ import annotations
 
@@ -34,3 +34,11 @@ def test_packed_codes_take_i8mm_for_any_rows(op: str) -> None:
 def test_several_rows_begin_where_i8mm_begins_to_pair_them() -> None:
     (few,) = re.findall(r"kFewRows = (\d+);", (ROOT / "csrc_common/linear/panels.inl.h").read_text())
     assert chosen("linear_w8a8", 11)[2] == int(few) + 1
+
+
+@pytest.mark.parametrize(("is_fast", "level"), [(False, "svebf16"), (True, "bf16fast")])
+def test_products_of_bfloat16_pairs_run_where_the_user_lets_last_bits_differ(is_fast: bool, level: str) -> None:
+    text = (ROOT / "csrc_neon/cpu_features.h").read_text()
+    levels = {name: i for i, name in enumerate(re.findall(r'^    {"(\w+)", ', text, re.MULTILINE))}
+    rows = [KernelRow("linear_bf16", f"linear_bf16__{name}", name, 0) for name in levels]
+    assert choose(rows, levels, Allowance(0, 0, {}, is_fast))["linear_bf16"].many == f"linear_bf16__{level}"

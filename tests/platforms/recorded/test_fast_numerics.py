@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 from tests.engine import bits
 from tests.golden import tiny
+from tests.platforms.cells import native_platform
 from tests.platforms.recorded.test_selftest import FAULTS, FaultyModule, changed
 
 from octavo.engine.build import fast_kernels
 from octavo.engine.config import EngineConfig
 from octavo.engine.errors import ConfigError, PlatformError
-from octavo.platforms.cpu.module import load
+from octavo.platforms.cpu.module import load, native_module
 from octavo.platforms.cpu.selftest import CpuSelfTest
 from octavo.platforms.recorded.native import Native
 from octavo.platforms.registry import choose_platform
 from octavo.platforms.select import FAST_LEVELS
-from octavo.platforms.x86.platform import X86Platform
 
 
 def module_with_fast_levels() -> Any:
     """The native module, or the emulated one, where kernels of fast levels run."""
-    for name in ("octavo._avx", "octavo._avx_emulated"):
+    for name in (native_module(), "octavo._avx_emulated"):
         try:
             module = load(name)
         except PlatformError:
@@ -68,7 +68,7 @@ def test_wrong_fast_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 def test_prefix_cache_identity_names_inexact_kernels_only(numerics: str) -> None:
-    platform = X86Platform(1, numerics=numerics)
+    platform = native_platform()(1, numerics=numerics)
     runs_here = bool(FAST_LEVELS & set(Native(platform.native.module, is_fast=True).runnable_levels()))
     assert bool(fast_kernels(platform)) == (numerics == "fast" and runs_here)
 
@@ -83,7 +83,7 @@ def test_fast_answers_are_those_of_exact_but_for_rounding(tmp_path: Path) -> Non
 
 
 def test_doctor_measures_what_exact_costs() -> None:
-    found = choose_platform("x86", 1).platform.diagnose()["numerics"]
+    found = choose_platform(native_platform().name, 1).platform.diagnose()["numerics"]
     assert found["mode"] == "exact"
     for row in found["cost"]:
         assert row["exact_kernel"] != row["fast_kernel"] and row["exact_gflops"] > 0 and row["fast_gflops"] > 0
