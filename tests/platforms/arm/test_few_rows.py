@@ -1,4 +1,4 @@
-"""Few rows of bytes are multiplied by SVE, several by i8mm; packed codes by i8mm throughout. BFMMLA runs where bits may differ."""
+"""Few rows of bytes take SVE, several i8mm; packed codes i8mm throughout; BFDOT and BFMMLA run where bits may differ."""
 
 from __future__ import annotations
 
