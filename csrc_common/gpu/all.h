@@ -6,6 +6,7 @@
 #include "gpu/kv_append.inl.h"
 #include "gpu/linear.inl.h"
 #include "gpu/linear_groups.inl.h"
+#include "gpu/linear_halves.inl.h"
 #include "gpu/linear_k256.inl.h"
 #include "gpu/linear_mma.inl.h"
 #include "gpu/norm.inl.h"

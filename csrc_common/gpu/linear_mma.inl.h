@@ -1,12 +1,13 @@
-// linear_bf16 and linear_w8a8 on matrix units. Weights are operand A, read as they lie (gpu/packed.h), rows of inputs operand B.
+// linear_bf16, linear_f16 and linear_w8a8 on matrix units. Weights are operand A, read as they lie (gpu/packed.h), rows of inputs operand B.
 //
 //   few   up to 16 rows at a time: a block computes one panel of 16 outputs; its four waves take records in turn and add what they
 //         have in order, so that four times as many loads are on their way. Memory's bandwidth is the limit.
-//   wide  a wave computes 4 panels x 4 tiles of 16 rows in registers; the four waves of a block read the same rows of inputs.
+//   wide  a wave computes 4 panels x 4 (or 2) tiles of 16 rows in registers; the four waves of a block read the same rows of inputs.
 //
 // int8 sums are exact, so w8a8 has the bits of CPUs (levels mma and mmawide). bfloat16 products are added in another order than
 // the contract's (levels mmafast and mmafastwide): within the bounds of the case tables, the same in every run; a row's result
-// depends on its own inputs and on which of the two kernels ran, not on other rows.
+// depends on its own inputs and on which of the two kernels ran, not on other rows. Weights of float16 meet float32 inputs as two
+// float16 each (prepare_f16pair), 22 bits of them: twice the products, for weights that are read once.
 #pragma once
 
 #include "gpu/mma_tiles.h"
@@ -19,7 +20,9 @@ constexpr int kAhead = 4;  // steps whose loads are on their way together
 
 // How a format goes through matrix units: steps of 32 inputs, in order.
 struct MmaBF16 {
+  static constexpr int kWideTiles = 4;
   using Operand = OperandBF16;
+  using Inputs = OperandBF16;
   using Sums = SumsF32;
   const LinearArgs& a;
   int64_t steps;
@@ -37,8 +40,39 @@ struct MmaBF16 {
   OCTAVO_GPU_FN float result(float sum, int64_t, int64_t) const { return sum; }
 };
 
+// Inputs as the sum of two.
+struct PairF16 {
+  OperandF16 high, low;
+};
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const PairF16& b) {
+  mma(c, a, b.high);
+  mma(c, a, b.low);
+}
+
+struct MmaF16 {
+  static constexpr int kWideTiles = kValues == 4 ? 4 : 2;  // lanes of wave32 hold more, and pairs of inputs beside
+  using Operand = OperandF16;
+  using Inputs = PairF16;
+  using Sums = SumsF32;
+  const LinearArgs& a;
+  int64_t steps;
+  OCTAVO_GPU_FN explicit MmaF16(const LinearArgs& args) : a(args), steps(ceil_div(args.k, kDenseRecord)) {}
+  OCTAVO_GPU_FN void weights(Operand& to, int64_t panel, int64_t step) const {
+    const auto* record = static_cast<const uint16_t*>(a.weight) + (panel * steps + step) * kDenseRecord * kPanel;
+    load_operand(to, [&](int row, int q) { return record + (q * kPanel + row) * kUnit; });
+  }
+  OCTAVO_GPU_FN void inputs(Inputs& to, int64_t first_row, int64_t rows, int64_t step) const {
+    const auto* x = static_cast<const uint16_t*>(a.x) + step * kDenseRecord;
+    load_halves(to.high, x, a.ldx, first_row, rows);
+    load_halves(to.low, x + round_up(a.k, kCodesRecord), a.ldx, first_row, rows);
+  }
+  OCTAVO_GPU_FN float result(float sum, int64_t row, int64_t) const { return sum * a.scales[row * a.lds]; }
+};
+
 struct MmaW8A8 {
+  static constexpr int kWideTiles = 4;
   using Operand = OperandI8;
+  using Inputs = OperandI8;
   using Sums = SumsI32;
   const LinearArgs& a;
   Layout<Codes8> lay;
@@ -67,7 +101,8 @@ OCTAVO_GPU_FN void linear_few(const Step& step, const LinearArgs& a) {
   typename Format::Sums sums;
   int64_t s = wave();
   for (; s + (kAhead - 1) * kMmaWaves < format.steps; s += kAhead * kMmaWaves) {
-    typename Format::Operand w[kAhead], x[kAhead];
+    typename Format::Operand w[kAhead];
+    typename Format::Inputs x[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) format.weights(w[i], panel, s + i * kMmaWaves);
 #pragma unroll
@@ -76,7 +111,8 @@ OCTAVO_GPU_FN void linear_few(const Step& step, const LinearArgs& a) {
     for (int i = 0; i < kAhead; ++i) mma(sums, w[i], x[i]);
   }
   for (; s < format.steps; s += kMmaWaves) {
-    typename Format::Operand w, x;
+    typename Format::Operand w;
+    typename Format::Inputs x;
     format.weights(w, panel, s);
     format.inputs(x, first_row, rows, s);
     mma(sums, w, x);
@@ -91,10 +127,11 @@ OCTAVO_GPU_FN void linear_few(const Step& step, const LinearArgs& a) {
   }
 }
 
-constexpr int kWidePanels = 4, kWideTiles = 4;
+constexpr int kWidePanels = 4;
 
 template <class Format>
 OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
+  constexpr int kWideTiles = Format::kWideTiles;
   using Word = decltype(typename Format::Sums{}.v[0] + typename Format::Sums{}.v[0]);
   OCTAVO_SHARED(Word, staged, kMmaWaves * kWideTiles * kTile * (kPanel + 1));
   const Format format(a);
@@ -104,7 +141,8 @@ OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
   if (first_row >= rows || first_panel >= panels) return;
   typename Format::Sums sums[kWidePanels][kWideTiles];
   for (int64_t s = 0; s < format.steps; ++s) {
-    typename Format::Operand w[kWidePanels], x[kWideTiles];
+    typename Format::Operand w[kWidePanels];
+    typename Format::Inputs x[kWideTiles];
 #pragma unroll
     for (int p = 0; p < kWidePanels; ++p) format.weights(w[p], first_panel + p < panels ? first_panel + p : panels - 1, s);
 #pragma unroll
@@ -138,11 +176,12 @@ OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
   OCTAVO_KERNEL(linear_##kind, level, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {   \
     octavo::gpu::linear_few<octavo::gpu::Format>(*step_, a);                                                         \
   }                                                                                                                  \
-  OCTAVO_KERNEL(linear_##kind, level##wide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kWideTiles * octavo::gpu::kTile, \
+  OCTAVO_KERNEL(linear_##kind, level##wide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::Format::kWideTiles * octavo::gpu::kTile, \
                 octavo::gpu::kMmaWaves * octavo::gpu::kWidePanels * octavo::gpu::kPanel) {                           \
     octavo::gpu::linear_wide<octavo::gpu::Format>(*step_, a);                                                        \
   }
 OCTAVO_LINEAR_MMA(bf16, mmafast, MmaBF16)
+OCTAVO_LINEAR_MMA(f16, mmafast, MmaF16)
 OCTAVO_LINEAR_MMA(w8a8, mma, MmaW8A8)
 
 #endif

@@ -23,9 +23,10 @@ namespace octavo::gpu {
 
 #if defined(OCTAVO_HAS_MMA)
 
-// Loads an operand of bfloat16: `at(row, q)` is the address of a unit.
-template <class At>
-OCTAVO_GPU_FN void load_operand(OperandBF16& to, At&& at) {
+// Loads an operand of bfloat16 or float16: `at(row, q)` is the address of a unit.
+template <class Operand, class At>
+OCTAVO_GPU_FN void load_operand(Operand& to, At&& at) {
+  static_assert(sizeof to.w[0] == sizeof(Words4));
   for (int u = 0; u < kUnits; ++u) {
     const Words4 unit = *reinterpret_cast<const Words4*>(at(unit_row(u), unit_q(u)));
     for (int i = 0; i < 4; ++i) to.w[u][i] = unit.w[i];

@@ -15,6 +15,9 @@ OCTAVO_GPU_FN int row_of_b(int i) { return i / 4 * 8 + thread() % 4 * 2 + i % 2;
 struct OperandBF16 {
   int32_t w[kUnits][4];
 };
+struct OperandF16 {
+  int32_t w[kUnits][4];
+};
 struct OperandI8 {
   int32_t w[kUnits][2];
 };
@@ -30,6 +33,13 @@ OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
   for (int half = 0; half < 2; ++half)
     for (int i = 0; i < 4; i += 2)
       asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(c.v[4 * half]), "+f"(c.v[4 * half + 1]), "+f"(c.v[4 * half + 2]), "+f"(c.v[4 * half + 3])
+          : "r"(a.w[0][i]), "r"(a.w[1][i]), "r"(a.w[0][i + 1]), "r"(a.w[1][i + 1]), "r"(b.w[half][i]), "r"(b.w[half][i + 1]));
+}
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
+  for (int half = 0; half < 2; ++half)
+    for (int i = 0; i < 4; i += 2)
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
           : "+f"(c.v[4 * half]), "+f"(c.v[4 * half + 1]), "+f"(c.v[4 * half + 2]), "+f"(c.v[4 * half + 3])
           : "r"(a.w[0][i]), "r"(a.w[1][i]), "r"(a.w[0][i + 1]), "r"(a.w[1][i + 1]), "r"(b.w[half][i]), "r"(b.w[half][i + 1]));
 }

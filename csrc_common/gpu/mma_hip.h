@@ -31,6 +31,9 @@ OCTAVO_GPU_FN int row_of_b(int) { return thread() % 16; }
 struct OperandBF16 {
   int32_t w[kUnits][4];
 };
+struct OperandF16 {
+  int32_t w[kUnits][4];
+};
 struct OperandI8 {
   int32_t w[kUnits][2];
 };
@@ -62,6 +65,21 @@ OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
 #endif
   c = bits_as<SumsF32>(sums);
 }
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
+  using F4 = float __attribute__((ext_vector_type(4)));
+  F4 sums = bits_as<F4>(c);
+#if defined(__gfx950__)
+  using H8 = _Float16 __attribute__((ext_vector_type(8)));
+  sums = __builtin_amdgcn_mfma_f32_16x16x32_f16(bits_as<H8>(a), bits_as<H8>(b), sums, 0, 0, 0);
+#else
+  struct Halves {
+    _Float16 __attribute__((ext_vector_type(4))) part[2];
+  };
+  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
+  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_mfma_f32_16x16x16f16(x.part[i], y.part[i], sums, 0, 0, 0);
+#endif
+  c = bits_as<SumsF32>(sums);
+}
 OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
   using I4 = int __attribute__((ext_vector_type(4)));
   I4 sums = bits_as<I4>(c);
@@ -83,6 +101,16 @@ OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
   for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(x.part[i], y.part[i], sums);
   c = bits_as<SumsF32>(sums);
 }
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
+  using F8 = float __attribute__((ext_vector_type(8)));
+  struct Halves {
+    _Float16 __attribute__((ext_vector_type(16))) part[2];
+  };
+  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
+  F8 sums = bits_as<F8>(c);
+  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(x.part[i], y.part[i], sums);
+  c = bits_as<SumsF32>(sums);
+}
 OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
   using I8 = int __attribute__((ext_vector_type(8)));
   struct Halves {
@@ -102,6 +130,16 @@ OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
   const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
   F8 sums = bits_as<F8>(c);
   for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(x.part[i], y.part[i], sums);
+  c = bits_as<SumsF32>(sums);
+}
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
+  using F8 = float __attribute__((ext_vector_type(8)));
+  struct Halves {
+    _Float16 __attribute__((ext_vector_type(8))) part[2];
+  };
+  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
+  F8 sums = bits_as<F8>(c);
+  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(x.part[i], y.part[i], sums);
   c = bits_as<SumsF32>(sums);
 }
 OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {

@@ -1,5 +1,5 @@
 // gpu/mma.h on the host: lanes tell each other their operands. Waves of 64 hold what MFMA of AMD holds, waves of 32 what mma.sync
-// of NVIDIA does. Products of bfloat16 are added in order of inputs, by fma.
+// of NVIDIA does. Products of floats are added in order of inputs, by fma.
 #pragma once
 
 #define OCTAVO_HAS_MMA 1
@@ -23,6 +23,9 @@ inline int unit_row(int u) { return unit_row_of(thread() % kWave, u); }
 inline int unit_q(int u) { return unit_q_of(thread() % kWave, u); }
 
 struct OperandBF16 {
+  int32_t w[kUnits][4];
+};
+struct OperandF16 {
   int32_t w[kUnits][4];
 };
 struct OperandI8 {
@@ -58,6 +61,15 @@ inline void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
   whole_operands<4>(a, b, rows);
   const auto value = [](const int32_t* words, int k) {
     return float_of_word(static_cast<int32_t>(static_cast<uint32_t>(words[k / 2]) >> (k % 2 * 16) << 16));
+  };
+  for (int i = 0; i < kValues; ++i)
+    for (int k = 0; k < 32; ++k) c.v[i] = __builtin_fmaf(value(rows[0][row_of_a(i)], k), value(rows[1][row_of_b(i)], k), c.v[i]);
+}
+inline void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
+  int32_t rows[2][16][16];
+  whole_operands<4>(a, b, rows);
+  const auto value = [](const int32_t* words, int k) {
+    return vec::float_of_f16(static_cast<uint16_t>(static_cast<uint32_t>(words[k / 2]) >> (k % 2 * 16)));
   };
   for (int i = 0; i < kValues; ++i)
     for (int k = 0; k < 32; ++k) c.v[i] = __builtin_fmaf(value(rows[0][row_of_a(i)], k), value(rows[1][row_of_b(i)], k), c.v[i]);

@@ -31,6 +31,14 @@ OCTAVO_GPU_FN void load_rows(OperandI8& to, const void* x, int64_t ldx, int64_t 
   });
 }
 
+// 32 float16 inputs of the 16 rows from `first_row` on; `x`: those of row 0.
+OCTAVO_GPU_FN void load_halves(OperandF16& to, const uint16_t* x, int64_t ldx, int64_t first_row, int64_t rows) {
+  load_operand(to, [&](int row, int q) {
+    const int64_t at = first_row + row < rows ? first_row + row : rows - 1;
+    return x + at * ldx + q * kUnit;
+  });
+}
+
 // A lane's units of a record of codes (gpu/packed.h), as they lie.
 template <class Codes>
 struct RecordUnits {

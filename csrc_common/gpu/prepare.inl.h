@@ -1,5 +1,7 @@
 // prepare_bf16, prepare_i8gN, prepare_i8row: float32 rows -> the input form of a weight format (contract/linear.h), with the
-// bits of CPUs (csrc_common/ref/prepare.inl.h says what becomes of zeros, infinities and NaN).
+// bits of CPUs (csrc_common/ref/prepare.inl.h says what becomes of zeros, infinities and NaN). prepare_f16row and prepare_f16pair
+// are the forms of products on float16 matrix units, which only GPUs have: rows divided by a power of two that brings their peak
+// into [2^14, 2^15), so that no value overflows float16 and only what is 2^28 times smaller than its row's peak loses bits.
 #pragma once
 
 #include "contract/linear.h"
@@ -74,6 +76,37 @@ OCTAVO_GPU_FN void prepare_i8row(const Step& step, const PrepareArgs& a) {
   });
 }
 
+// `is_pair`: what float16 leaves of a value is kept as another float16, behind all of the first ones, inputs in order. Else every
+// four inputs lie in the order 0, 2, 1, 3, in which codes come out of their bytes (gpu/linear_halves.inl.h). Rows end with zeros up
+// to a whole record of 128 inputs. NaN or infinities make the scale NaN.
+template <bool is_pair>
+OCTAVO_GPU_FN void prepare_f16(const Step& step, const PrepareArgs& a) {
+  each_row(num_rows(a.rows, step), [&](int64_t row, bool is_real) {
+    const float* x = a.x + row * a.ldx;
+    float most = 0.0f, poison = 0.0f;
+    for (int64_t i = group_lane(); i < a.k; i += kGroup) {
+      most = V::max(V::abs(x[i]), most);
+      poison = V::fma(x[i], 0.0f, poison);
+    }
+    most = max16(most);
+    const bool is_bad = sum16(poison == 0.0f ? 0 : 1) != 0;
+    int exponent = static_cast<int>(static_cast<uint32_t>(word_of_float(most)) >> 23) - 14;  // of the scale, as it is stored
+    if (exponent < 1) exponent = 1;
+    const float inverse = is_bad ? 0.0f : float_of_word((254 - exponent) << 23);
+    if (!is_real) return;
+    uint16_t* q = static_cast<uint16_t*>(a.q) + row * a.ldq;
+    const int64_t width = round_up(a.k, 128);
+    for (int64_t i = group_lane(); i < width; i += kGroup) {
+      const float v = i < a.k && !is_bad ? x[i] * inverse : 0.0f;
+      const uint16_t half = vec::f16_of(v);
+      const int64_t in_four = i % 4;
+      q[is_pair ? i : i - in_four + (in_four == 0 || in_four == 3 ? in_four : 3 - in_four)] = half;
+      if constexpr (is_pair) q[width + i] = vec::f16_of(v - vec::float_of_f16(half));
+    }
+    if (group_lane() == 0) a.scales[row * a.lds] = is_bad ? __builtin_nanf("") : float_of_word(exponent << 23);
+  });
+}
+
 }  // namespace octavo::gpu
 
 OCTAVO_KERNEL(prepare_bf16, simt, Prepare, 256, 1, 256) { octavo::gpu::prepare_bf16(*step_, a); }
@@ -82,3 +115,5 @@ OCTAVO_KERNEL(prepare_i8g64, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i
 OCTAVO_KERNEL(prepare_i8g128, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8<128, 128>(*step_, a); }
 OCTAVO_KERNEL(prepare_i8g256, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8<256, 16>(*step_, a); }
 OCTAVO_KERNEL(prepare_i8row, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8row(*step_, a); }
+OCTAVO_KERNEL(prepare_f16row, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_f16<false>(*step_, a); }
+OCTAVO_KERNEL(prepare_f16pair, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_f16<true>(*step_, a); }

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.gpu.weights import FAST_PREPARE
 from octavo.platforms.platform import Capacity
 from octavo.platforms.recorded.recorder import Recorder
 from octavo.platforms.recorded.symbols import Instruction, Ref, Symbol
-from octavo.platforms.select import Choice
+from octavo.platforms.select import FAST_LEVELS, Choice
 
 MOST_HEAD_DIM = 256  # csrc_common/gpu/attention.inl.h
 #: kCut, kManyTokens, kRowsOfTile and kSpareTokens of csrc_common/gpu/attention_mma.inl.h
@@ -60,7 +61,23 @@ class GpuRecorder(Recorder):
     def _choice(self, ins: Instruction) -> Choice:
         if ins.op.startswith("paged_attention_"):
             return self._attention(ins.op, ins.fields["head_dim"])
+        if ins.op.startswith("linear_"):
+            return self._linear_kernels(ins.op.removeprefix("linear_"))
         return super()._choice(ins)
+
+    def _input_form(self, weight: Any) -> str:
+        """Kernels of fast levels may take another form than the exact ones."""
+        kind = weight.packed.kind
+        if kind in FAST_PREPARE and has_fast_inputs(self._linear_kernels(kind)):
+            return FAST_PREPARE[kind]
+        return super()._input_form(weight)
+
+    def _linear_kernels(self, kind: str) -> Choice:
+        """Both of them take one form of inputs: where a chip or the self-test left but one fast kernel, the exact ones run."""
+        choice = self.native.table[f"linear_{kind}"]
+        if kind in FAST_PREPARE and not has_fast_inputs(choice):
+            return replace(self.native, is_fast=False).table[f"linear_{kind}"]
+        return choice
 
     def _attention(self, op: str, head_dim: int) -> Choice:
         """Matrix units take head_dim in tiles of 16, as many as registers have room for, and 32 keys of a page; the exact levels
@@ -70,6 +87,11 @@ class GpuRecorder(Recorder):
         if head_dim % TILE_DIMS or head_dim > most or self._kv().block_tokens % TILE_KEYS:
             return replace(self.native, is_fast=False).table[op]
         return self.native.table[op]
+
+
+def has_fast_inputs(choice: Choice) -> bool:
+    """Whether kernels for few rows and for many are of fast levels."""
+    return all(name.rsplit("__", 1)[1] in FAST_LEVELS for name in (choice.few, choice.many))
 
 
 def parts_bytes(capacity: Capacity, heads: int, kv_heads: int, head_dim: int, block_tokens: int, window: int) -> int:

@@ -16,12 +16,16 @@ from octavo.platforms.gpu.eager import GpuEagerOps
 from octavo.platforms.gpu.executable import copy_pages
 from octavo.platforms.gpu.native import GpuNative
 from octavo.platforms.gpu.sampling import DeviceSampler
-from octavo.platforms.gpu.weights import GpuWeights
+from octavo.platforms.gpu.weights import FAST_PREPARE, GpuWeights
 from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.selftest import SelfTest
 from octavo.platforms.recorded.symbols import page_bytes
-from octavo.platforms.selftest.cases import Cell
+from octavo.platforms.selftest.cases import Case, Cell
 from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
+
+#: of kernels that take other inputs than the exact ones: what rounding inputs to int8 per group does to a product. Cases whose
+#: name ends with "whole" have inputs that are exact either way.
+OTHER_INPUTS_TOLERANCE = 3e-2
 
 
 @dataclass
@@ -51,3 +55,9 @@ class GpuSelfTest(SelfTest):
 
     def cell(self, native: Native) -> Cell:
         return GpuCell(cast(GpuNative, native))
+
+    def allowed(self, case: Case, fast: list[str]) -> float:
+        kinds = {name.removeprefix("linear_").rsplit("__", 1)[0] for name in fast}
+        if not case.name.endswith(" whole") and any(FAST_PREPARE.get(kind) == "prepare_f16row" for kind in kinds):
+            return OTHER_INPUTS_TOLERANCE
+        return super().allowed(case, fast)

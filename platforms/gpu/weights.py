@@ -47,6 +47,8 @@ class GpuFormat:
         return codes + panels * PANEL * -(-num_in // (self.group or num_in)) * self.scale_bytes
 
 
+#: kind -> the form of inputs that its kernels of fast levels take, where that is another one (docs/gpu.md, "Inputs")
+FAST_PREPARE = {"f16": "prepare_f16pair", "i4": "prepare_f16row"}
 _G32, _G256 = "prepare_i8g32", "prepare_i8g256"
 FORMATS: dict[str, GpuFormat] = {
     "f32": GpuFormat("f32", 0, "", 32),

@@ -28,14 +28,15 @@ def prepare(to: Recorder, x: Symbol, form: str) -> Prepared:
     key = (x.buffer, x.column, x.width, form)
     if key in to._prepared:
         return to._prepared[key]
-    group, per_sum = PREPARED[form]
-    q = to._new(-(-x.width // (group or 64)) * (group or 64), x.rows, 1 if per_sum else 2)
+    kind = PREPARED[form]
+    q = to._new(-(-x.width // kind.pad) * kind.pad * kind.parts, x.rows, kind.element_bytes)
     scales = sums = None
     stride = 0
-    if per_sum:
-        scales = to._new(-(-x.width // group) if group else 1, x.rows)
+    if kind.group >= 0:
+        scales = to._new(-(-x.width // kind.group) if kind.group else 1, x.rows)
         stride = scales.stride
-        sums = to._new(stride * (group // per_sum if group else 1), x.rows)
+    if kind.per_sum:
+        sums = to._new(stride * (kind.group // kind.per_sum if kind.group else 1), x.rows)
     to._emit(
         form, x.rows, reads=(x,), writes=tuple(s for s in (q, scales, sums) if s is not None),
         x=to._at(x), ldx=x.stride, k=x.width, q=Ref(q.buffer), ldq=q.stride,
@@ -62,11 +63,11 @@ def product(
     """(what a product reads, its arguments but for y), with its input prepared."""
     if x.width != weight.num_in:
         raise PlatformError(f"linear: input of width {x.width} for a weight of {weight.num_in} inputs")
-    prepared = prepare(to, x, weight.packed.prepare)
+    form = to._input_form(weight)
+    prepared = prepare(to, x, form)
     reads = [Symbol(prepared.q, 0, 0, x.rows)] + [s for s in (gate, residual) if s is not None]
-    if prepared.scales >= 0:
-        reads += [Symbol(prepared.scales, 0, 0, x.rows), Symbol(prepared.sums, 0, 0, x.rows)]
-    direct = weight.packed.prepare == ""
+    reads += [Symbol(side, 0, 0, x.rows) for side in (prepared.scales, prepared.sums) if side >= 0]
+    direct = form == ""
     to._held.append(weight)
     return tuple(reads), {
         "x": to._at(x) if direct else Ref(prepared.q), "ldx": x.stride if direct else prepared.stride,

@@ -204,7 +204,7 @@ class Recorder:
         most_rows = self.capacity.max_logits if x.rows == "logits" else 0
         logits = self._new(weight.num_out, x.rows, most_rows=most_rows)
         if self.head_at >= 0:  # a model's head, of which a step runs one of two endings
-            prepare(self, x, weight.packed.prepare)
+            prepare(self, x, self._input_form(weight))
             greedy_at, ids = len(self._list), self.greedy_head(x, weight, scale=scale, softcap=softcap)
             self.greedy = Greedy(ids, greedy_at, len(self._list))
         self._linear(x, weight, logits, "none", None, None, scale)
@@ -272,6 +272,10 @@ class Recorder:
         return Recorded(
             program, arena, output, address, self.segments, head_at, knee, self.greedy, self._held, self._list
         )
+
+    def _input_form(self, weight: PackedLinear) -> str:
+        """The op that brings rows into the form that a weight's kernels take ('' = float32 rows as they are)."""
+        return weight.packed.prepare
 
     def _choice(self, ins: Instruction) -> Choice:
         """The kernels of an instruction."""

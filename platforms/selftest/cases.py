@@ -28,6 +28,7 @@ from octavo.platforms.selftest.values import (
     words,
 )
 from octavo.platforms.types import Activation, KVDtype, KVSpec, Rope, SampleBatch, SampleResult
+from octavo.quant.formats import format_named
 
 Result = NDArray[Any]
 FEW, MANY = 2, 18
@@ -139,6 +140,16 @@ def _tiles(form: str, cell: Cell) -> list[Result]:
     num_in = 256 if form.endswith("_k") else 128
     weight = cell.weights().linear([tensors(f"tiles {form}", form, num_out, num_in)[0]])
     return [cell.ops().linear(values("tiles x", rows, num_in), weight)]
+
+
+def _whole(form: str, cell: Cell) -> list[Result]:
+    """Inputs that are whole numbers with a peak of 127 in every group: exact in every form of inputs that kernels take, so that
+    kernels of other forms must give the same but for the order of additions."""
+    num_in, num_out, group = 256, 35, format_named(form).group
+    x = (words(f"whole {form}", MANY * num_in) % np.uint32(255)).astype(np.float32).reshape(MANY, -1) - np.float32(127)
+    x[:, ::group] = 127
+    weights = [cell.weights().linear([stored]) for stored in tensors(f"whole {form}", form, num_out, num_in)]
+    return [cell.ops().linear(np.ascontiguousarray(x[:rows]), weight) for weight in weights for rows in (FEW, MANY)]
 
 
 def _activations(form: str, cell: Cell) -> list[Result]:
@@ -260,6 +271,7 @@ _CASES: tuple[Case, ...] = (
     *(Case(op, (op,), partial(_rows, op)) for op in ("softcap", "gather_rows", "pool")),
     *(_linear_case(form, rows) for form in LINEAR_FORMATS for rows in (FEW, MANY)),
     *(_linear_case(form, TILES[0]) for form in LINEAR_FORMATS),
+    *(Case(f"linear {f} whole", _linear_case(f, FEW).covers, partial(_whole, f)) for f in ("i4g32", "i4g64", "i4g128")),
     *(
         Case(f"linear {f} activations", (f"linear_{_KINDS[f]}", f"pack_{f}"), partial(_activations, f))
         for f in ("f32", "f16", "bf16", "q4_1", "q8_0")

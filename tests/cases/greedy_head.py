@@ -54,7 +54,7 @@ def run(cell: Any, case: Case) -> F32:
     return np.asarray(ids, np.float32)
 
 
-def naive(case: Case) -> F64:
+def naive(case: Case, prepare: str = "") -> F64:
     x, weight = inputs(case)
-    y = product(x[list(case.rows)], values_of(weight), case.form) * case.scale
+    y = product(x[list(case.rows)], values_of(weight), case.form, prepare) * case.scale
     return y.argmax(axis=1).astype(np.float64).reshape(-1, 1)

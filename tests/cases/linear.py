@@ -17,6 +17,7 @@ from tests.cases.common import (
     K_FORMATS,
     ROWS,
     bf16,
+    f16_rows,
     int8_rows,
     normal,
     stored,
@@ -153,8 +154,10 @@ def run(cell: Any, case: Case) -> F32:
     )
 
 
-def product(x: F32, w: F64, form: str) -> F64:
-    """x w^T as the format's product sees its inputs: bfloat16, or int8 per block."""
+def product(x: F32, w: F64, form: str, prepare: str = "") -> F64:
+    """x w^T as the format's product sees its inputs: bfloat16, or int8 per block; or as the op `prepare` leaves them."""
+    if prepare == "prepare_f16row":
+        return f16_rows(x) @ w.T
     if form == "bf16":
         return bf16(x) @ w.T
     if form in FLOAT_FORMATS:
@@ -183,10 +186,10 @@ ACTIVATIONS: dict[str, Any] = {
 }
 
 
-def naive(case: Case) -> F64:
+def naive(case: Case, prepare: str = "") -> F64:
     given = inputs(case)
     w = np.concatenate([values_of(t).T if case.is_transposed else values_of(t) for t in given["tensors"]])
-    y = product(given["x"], w, case.form) * case.scale
+    y = product(given["x"], w, case.form, prepare) * case.scale
     if given["bias"] is not None:
         y = y + values_of(given["bias"])
     y = ACTIVATIONS[case.activation](y)

@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 from tests.platforms.cells import Cell, cells, reference_cell
 
+from octavo.platforms.gpu.weights import FAST_PREPARE
+from octavo.platforms.select import FAST_LEVELS
+
 #: op -> its case table; the ops that a run of the table must have used
 TABLES: dict[str, tuple[str, ...]] = {
     "add": ("add",),
@@ -60,6 +63,14 @@ class Watched:
         return self.made[-1]
 
 
+def expected_of_fast(ops: Any, module: Any, case: Any, want: np.ndarray) -> np.ndarray:
+    """What a kernel that may break the contract's order is held to: the reference; the float64 formula with its own inputs, where
+    it takes other ones than the exact kernels (`FAST_PREPARE`)."""
+    kind, _, level = ops.last_variant("linear").removeprefix("linear_").partition("__")
+    prepare = FAST_PREPARE.get(kind, "") if level in FAST_LEVELS else ""
+    return np.asarray(module.naive(case, prepare), np.float32) if prepare == "prepare_f16row" else want
+
+
 def test_case_names_are_unique() -> None:
     assert len(set(CASES)) == len(CASES)
 
@@ -83,6 +94,9 @@ def test_cell_has_the_reference_bits(table: str, name: str, cell: Cell) -> None:
     watched = Watched(cell)
     got, want = np.asarray(module.run(watched, case)), reference_result(table, name)
     if not cell.is_exact:
+        want = next(
+            (expected_of_fast(ops, module, case, want) for ops in watched.made if ops.last_variant("linear")), want
+        )
         gap = float(np.abs(got - want).max(initial=0)) / max(float(np.abs(want).max(initial=0)), 1e-30)
         assert gap <= case.tolerance, f"{table} {name} on {cell.name}: off by {gap:.1e} of the largest value"
         want = got

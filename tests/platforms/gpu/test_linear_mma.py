@@ -15,15 +15,16 @@ import pytest
 from ci.gpu import Target, build
 from tests.platforms.gpu import emulated_device
 from tests.platforms.gpu.host_device import HostDevice, folder
-from tests.platforms.test_conformance import case_of, reference_result
+from tests.platforms.test_conformance import case_of, expected_of_fast, reference_result
 
 from octavo.platforms.gpu.platform import GpuPlatform
 from octavo.platforms.gpu.selftest import GpuCell
 
 #: kind of weight -> its level for few rows under exact and under fast numerics
 KINDS = {
-    **dict.fromkeys(("w8a8", "i4", "q4g32", "q5g32", "q8g32", "q2k", "q3k", "q4k", "q5k", "q6k"), ("mma", "mma")),
-    "bf16": ("simt", "mmafast"),
+    **dict.fromkeys(("w8a8", "q4g32", "q5g32", "q8g32", "q2k", "q3k", "q4k", "q5k", "q6k"), ("mma", "mma")),
+    "i4": ("mma", "mmafast"),
+    **dict.fromkeys(("bf16", "f16"), ("simt", "mmafast")),
 }
 FORMS = {
     "q4_0": "q4g32",
@@ -42,7 +43,8 @@ DEVICES: dict[str, Callable[[], tuple[Any, Any]]] = {
     },
 }
 CASES = (
-    *("bf16_100_33", "w8a8_200_33", "i4g64_200_33", "q4_0_576_40", "q4_1_576_40", "q5_1_576_40", "q8_0_576_40"),
+    *("bf16_100_33", "f16_576_48", "f16_64_32", "w8a8_200_33", "i4g64_200_33", "i4g32+f32_576_40"),
+    *("q4_0_576_40", "q4_1_576_40", "q5_1_576_40", "q8_0_576_40"),
     *(f"q{bits}_k_768_40" for bits in range(2, 7)),
     *("w8a8_rows_17", "i4g64+z+f16_rows_17", "q4_0_rows_33", "q4_k_rows_33", "q6_k_rows_33"),
     *("q5_0_rows_130", "q2_k_rows_130", "bf16_rows_33"),
@@ -78,7 +80,8 @@ def test_products_run_on_matrix_units(name: str, device: str, numerics: str) -> 
         pytest.skip(reason)
     module, case = case_of("linear", name)
     cell = Watched(platform(device, numerics).native)
-    got, want = np.asarray(module.run(cell, case)), reference_result("linear", name)
+    got = np.asarray(module.run(cell, case))
+    want = expected_of_fast(cell.made, module, case, reference_result("linear", name))
     ran = cell.made.last_variant("linear")
     assert ran == expected_kernel(case.form.split("+")[0], case.rows, numerics)
     if "fast" in ran:
