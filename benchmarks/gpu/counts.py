@@ -24,7 +24,8 @@ from tests.platforms.gpu import emulated_device
 from octavo.platforms.gpu.eager import GpuEagerOps
 from octavo.platforms.gpu.platform import GpuPlatform
 from octavo.platforms.gpu.sampling import DeviceSampler
-from octavo.platforms.gpu.weights import GpuWeights
+from octavo.platforms.gpu.weights import FAST_PREPARE, GpuWeights
+from octavo.platforms.recorded.codes import PREPARED
 from octavo.platforms.selftest.values import batch, one_layer, tensors, values
 
 PAGE = ROOT / "docs/gpu.md"
@@ -51,7 +52,8 @@ class Product:
         stored = tensors("counts", self.form, self.num_out, self.num_in)[0]
         weight = GpuWeights(platform.native).linear([stored])
         GpuEagerOps(platform.native, platform.team).linear(values("counts x", self.rows, self.num_in), weight)
-        width = {"": 4, "prepare_bf16": 2}.get(weight.packed.prepare, 1)
+        form = FAST_PREPARE.get(weight.packed.kind, weight.packed.prepare)
+        width = PREPARED[form].element_bytes * PREPARED[form].parts if form else 4
         return weight.packed.num_bytes(self.num_out, self.num_in) + self.rows * self.num_in * width
 
     @property
@@ -112,9 +114,10 @@ class Draw:
         return logits.nbytes
 
 
+ONES = ("bf16", "f16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128")
 CASES: tuple[Product | Decode | Draw, ...] = (
-    *(Product(form, rows, 1024, 64) for form in ("bf16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128") for rows in (1, 16)),
-    *(Product(form, 64, 512, 256) for form in ("bf16", "w8a8", "q4_0", "i4g128")),
+    *(Product(form, rows, 1024, 64) for form in ONES for rows in (1, 16)),
+    *(Product(form, 64, 512, 256) for form in ("bf16", "f16", "w8a8", "q4_0", "i4g128")),
     Decode("bf16", 1024, 8, 1, 128),
     Decode("bf16", 1024, 4, 4, 64),
     Decode("int8", 1024, 8, 1, 128),
