@@ -19,6 +19,7 @@ OCTAVO_GPU_FN int num_blocks_x() { return static_cast<int>(gridDim.x); }
 OCTAVO_GPU_FN int num_blocks_z() { return static_cast<int>(gridDim.z); }
 
 OCTAVO_GPU_FN void sync() { __syncthreads(); }
+OCTAVO_GPU_FN void sync_shared() { __syncthreads(); }
 
 // What lanes of a wave wrote to shared memory, the others of it may read.
 OCTAVO_GPU_FN void sync_wave() { __syncwarp(); }

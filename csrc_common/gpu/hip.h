@@ -33,6 +33,13 @@ OCTAVO_GPU_FN void sync() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+// The same for shared memory alone: other memory's stores need not have ended, and RDNA keeps its caches.
+OCTAVO_GPU_FN void sync_shared() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+}
+
 // What lanes of a wave wrote to shared memory, the others of it may read.
 OCTAVO_GPU_FN void sync_wave() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");

@@ -60,6 +60,7 @@ inline int num_blocks_x() { return place.grid[0]; }
 inline int num_blocks_z() { return place.grid[2]; }
 
 void sync();
+inline void sync_shared() { sync(); }
 void sync_wave();
 
 // Blocks run one after the other.

@@ -20,8 +20,8 @@ struct GroupSide {
   float d, low;
 };
 
-// Groups of 32 with float16 scales and, perhaps, minima.
-template <class CodesOf>
+// Groups of 32 with float16 scales and, perhaps, minima: `minima` is 0 or 1 where that is known.
+template <class CodesOf, int minima = -1>
 struct FormatG32 {
   using Codes = CodesOf;
   const LinearArgs& a;
@@ -34,12 +34,27 @@ struct FormatG32 {
         m(d + lay.entries()), zero(args.flags & kZero8 ? 8 : 0) {}
   static constexpr int kMostSteps = 1;  // of a group
   static OCTAVO_GPU_FN int steps_of_group() { return 1; }
+  OCTAVO_GPU_FN bool has_min() const { return minima < 0 ? (a.flags & kHasMin) != 0 : minima != 0; }
   OCTAVO_GPU_FN GroupSide side(int64_t entry) const {
-    return {float_of_half(d[entry]), a.flags & kHasMin ? float_of_half(m[entry]) : 0.0f};
+    return {float_of_half(d[entry]), has_min() ? float_of_half(m[entry]) : 0.0f};
+  }
+  // Of the outputs whose values a lane has, together where they are neighbours.
+  OCTAVO_GPU_FN void sides(GroupSide (&to)[kValues], int64_t panel, int64_t group) const {
+    if constexpr (kValues == 4) {
+      const int64_t entry = lay.entry(panel, group, row_of_a(0));
+      const Words2 four = *reinterpret_cast<const Words2*>(d + entry);
+      const Words2 lows = has_min() ? *reinterpret_cast<const Words2*>(m + entry) : Words2{};
+#pragma unroll
+      for (int v = 0; v < 4; ++v)
+        to[v] = {float_of_half(static_cast<uint16_t>(four.w[v / 2] >> v % 2 * 16)), float_of_half(static_cast<uint16_t>(lows.w[v / 2] >> v % 2 * 16))};
+    } else {
+#pragma unroll
+      for (int v = 0; v < kValues; ++v) to[v] = side(lay.entry(panel, group, row_of_a(v)));
+    }
   }
   OCTAVO_GPU_FN float join(float acc, int32_t sum, GroupSide w, float s, int32_t input_sum) const {
     acc = V::fma(static_cast<float>(sum - zero * input_sum), s * w.d, acc);
-    return a.flags & kHasMin ? V::fma(static_cast<float>(input_sum), s * w.low, acc) : acc;
+    return has_min() ? V::fma(static_cast<float>(input_sum), s * w.low, acc) : acc;
   }
 };
 
@@ -57,6 +72,18 @@ struct FormatI4 {
         zeros(reinterpret_cast<const uint8_t*>(scales + lay.entries())) {}
   OCTAVO_GPU_FN int steps_of_group() const { return static_cast<int>(group / 32); }
   OCTAVO_GPU_FN GroupSide side(int64_t entry) const { return {scales[entry], static_cast<float>(zeros[entry])}; }
+  OCTAVO_GPU_FN void sides(GroupSide (&to)[kValues], int64_t panel, int64_t group) const {
+    if constexpr (kValues == 4) {
+      const int64_t entry = lay.entry(panel, group, row_of_a(0));
+      const Words4 four = *reinterpret_cast<const Words4*>(scales + entry);
+      const int32_t lows = *reinterpret_cast<const int32_t*>(zeros + entry);
+#pragma unroll
+      for (int v = 0; v < 4; ++v) to[v] = {float_of_word(four.w[v]), static_cast<float>(static_cast<uint8_t>(lows >> 8 * v))};
+    } else {
+#pragma unroll
+      for (int v = 0; v < kValues; ++v) to[v] = side(lay.entry(panel, group, row_of_a(v)));
+    }
+  }
   OCTAVO_GPU_FN float join(float acc, int32_t sum, GroupSide w, float s, int32_t input_sum) const {
     return V::fma(static_cast<float>(sum - static_cast<int32_t>(w.low) * input_sum), s * w.d, acc);
   }
@@ -147,7 +174,7 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
         fetch_inputs(x, round + 1);
         fetch_sides(sides, round + 1);
       }
-      sync();
+      sync_shared();
       const int64_t left = steps - round * kRoundSteps;
       for (int p = 0; p < kPairs; ++p) {
         const int t = thread() + p * kMmaThreads, out = t / kTile, row = t % kTile;
@@ -161,7 +188,7 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
           sum = 0;
         }
       }
-      sync();
+      sync_shared();
     }
   }
   for (int p = 0; p < kPairs; ++p) {
@@ -189,13 +216,16 @@ struct GroupShared {
   static constexpr int kWords = 2 * kStage > kMmaWaves * kStaged<tiles> ? 2 * kStage : kMmaWaves * kStaged<tiles>;
 };
 
+#define OCTAVO_GROUP_SHARED(name, Format)                                                                                  \
+  OCTAVO_SHARED(octavo::gpu::Words4, name##_units,                                                                         \
+                octavo::gpu::GroupShared<octavo::gpu::kGroupTiles<octavo::gpu::Format>>::kWords / 4);                      \
+  int32_t* const name = name##_units[0].w
+
 template <class Format>
-OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
+OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a, int32_t* shared) {
   constexpr int kTiles = kGroupTiles<Format>, kAtOnce = kGroupsAtOnce<Format>;
   using Shared = GroupShared<kTiles>;
   using Codes = typename Format::Codes;
-  OCTAVO_SHARED(Words4, units_shared, Shared::kWords / 4);
-  int32_t* const shared = units_shared[0].w;
   const Format format(a);
   const auto& lay = format.lay;
   const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kGroupPanels;
@@ -225,7 +255,7 @@ OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
     fetch(0);
     if (kUnits < 4) fetch_units(0);
     store(0);
-    sync();
+    sync_shared();
     float acc[kGroupPanels][kTiles][kValues] = {};
     SumsI32 sums[kGroupPanels][kTiles];
     for (int64_t record = 0; record < lay.records; ++record) {
@@ -243,9 +273,7 @@ OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
 #pragma unroll
           for (int p = 0; p < kGroupPanels; ++p) {
             units[p].group(w[i][p], first + i);
-#pragma unroll
-            for (int v = 0; v < kValues; ++v)
-              side[i][p][v] = format.side(lay.entry(panel_of(p), group < lay.groups ? group : lay.groups - 1, row_of_a(v)));
+            format.sides(side[i][p], panel_of(p), group < lay.groups ? group : lay.groups - 1);
           }
         }
         if (kUnits < 4 && first + kAtOnce == 4 && record + 1 < lay.records) fetch_units(record + 1);
@@ -276,28 +304,41 @@ OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a) {
         }
       }
       if (record + 1 < lay.records) store(record + 1);
-      sync();
+      sync_shared();
     }
 #pragma unroll
     for (int p = 0; p < kGroupPanels; ++p)
       finish_panel(a, reinterpret_cast<float*>(shared) + wave() * kStaged<kTiles>, acc[p], first_panel + p, first_row, rows);
-    sync();
+    sync_shared();
   }
 }
 
 }  // namespace octavo::gpu
 
-#define OCTAVO_LINEAR_GROUPS(kind, ...)                                                                                    \
+// Without minima a third of the arithmetic falls away.
+#define OCTAVO_LINEAR_GROUPS(kind, Codes)                                                                                  \
   OCTAVO_KERNEL(linear_##kind, mma, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {           \
-    octavo::gpu::linear_groups_few<octavo::gpu::__VA_ARGS__>(*step_, a);                                                   \
+    octavo::gpu::linear_groups_few<octavo::gpu::FormatG32<octavo::gpu::Codes>>(*step_, a);                                 \
   }                                                                                                                        \
-  OCTAVO_KERNEL(linear_##kind, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kGroupRows,                          \
+  OCTAVO_KERNEL(linear_##kind, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kGroupRows,                         \
                 octavo::gpu::kMmaWaves * octavo::gpu::kGroupPanels * octavo::gpu::kPanel, OCTAVO_TWO_WAVES) {              \
-    octavo::gpu::linear_groups_wide<octavo::gpu::__VA_ARGS__>(*step_, a);                                                  \
+    OCTAVO_GROUP_SHARED(shared, FormatG32<octavo::gpu::Codes>);                                                            \
+    if (a.flags & octavo::gpu::kHasMin) {                                                                                  \
+      octavo::gpu::linear_groups_wide<octavo::gpu::FormatG32<octavo::gpu::Codes, 1>>(*step_, a, shared);                   \
+    } else {                                                                                                               \
+      octavo::gpu::linear_groups_wide<octavo::gpu::FormatG32<octavo::gpu::Codes, 0>>(*step_, a, shared);                   \
+    }                                                                                                                      \
   }
-OCTAVO_LINEAR_GROUPS(q4g32, FormatG32<octavo::gpu::Codes4>)
-OCTAVO_LINEAR_GROUPS(q5g32, FormatG32<octavo::gpu::Codes8>)
-OCTAVO_LINEAR_GROUPS(q8g32, FormatG32<octavo::gpu::Codes8>)
-OCTAVO_LINEAR_GROUPS(i4, FormatI4)
+OCTAVO_LINEAR_GROUPS(q4g32, Codes4)
+OCTAVO_LINEAR_GROUPS(q5g32, Codes8)
+OCTAVO_LINEAR_GROUPS(q8g32, Codes8)
+OCTAVO_KERNEL(linear_i4, mma, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {
+  octavo::gpu::linear_groups_few<octavo::gpu::FormatI4>(*step_, a);
+}
+OCTAVO_KERNEL(linear_i4, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kGroupRows,
+              octavo::gpu::kMmaWaves * octavo::gpu::kGroupPanels * octavo::gpu::kPanel, OCTAVO_TWO_WAVES) {
+  OCTAVO_GROUP_SHARED(shared, FormatI4);
+  octavo::gpu::linear_groups_wide<octavo::gpu::FormatI4>(*step_, a, shared);
+}
 
 #endif

@@ -171,14 +171,14 @@ OCTAVO_GPU_FN void linear_k256_few(const Step& step, const LinearArgs& a) {
         if constexpr (Format::has_min) min_sums[to] = joined(min_low.v[v], min_high.v[v]);
       }
       if (round + kAhead < rounds) ahead[i].fetch(a, lay, side, panel, block_of(round + kAhead));
-      sync();
+      sync_shared();
       for (int p = 0; p < kPairsOf; ++p) {
         const int from = (thread() + p * kMmaThreads) * kMmaWaves;
         for (int j = 0; j < kMmaWaves; ++j)
           if (round * kMmaWaves + j < lay.groups)
             acc[p] = join_super<Format>(acc[p], sums[from + j], Format::has_min ? min_sums[from + j] : 0, d[p][j], dmin[p][j], s[p][j]);
       }
-      sync();
+      sync_shared();
     }
   }
   for (int p = 0; p < kPairsOf; ++p) {
