@@ -1,2 +1,2 @@
-// prepare on the plain arithmetic units: csrc_common/gpu/prepare.inl.h.
-#include "gpu/prepare.inl.h"
+// prepare and what is joined with it, on the plain arithmetic units: csrc_common/gpu/prepare.inl.h, norm_prepare.inl.h.
+#include "gpu/norm_prepare.inl.h"

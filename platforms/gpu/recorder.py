@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.gpu.fusion import fused, without_unread
 from octavo.platforms.gpu.weights import FAST_PREPARE
 from octavo.platforms.platform import Capacity
 from octavo.platforms.recorded.recorder import Recorder
-from octavo.platforms.recorded.symbols import Instruction, Ref, Symbol
+from octavo.platforms.recorded.symbols import Instruction, Recorded, Ref, Symbol
 from octavo.platforms.select import FAST_LEVELS, Choice
+from octavo.platforms.types import Rows
 
 MOST_HEAD_DIM = 256  # csrc_common/gpu/attention.inl.h
 #: kCut, kManyTokens, kRowsOfTile and kSpareTokens of csrc_common/gpu/attention_mma.inl.h
@@ -57,6 +59,22 @@ class GpuRecorder(Recorder):
             "partials": Ref(partials.buffer), "partials_bytes": size,
             "counters": self._zeros(self.capacity.max_seqs * heads),
         }  # fmt: skip
+
+    def _emit(
+        self, op: str, kind: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
+    ) -> None:
+        """Appends an instruction, or joins it with those before it (`fusion.py`) where no mark lies between them."""
+        super()._emit(op, kind, reads=reads, writes=writes, **fields)
+        found = fused(self._list, self.native.table.choices)
+        if found is None:
+            return
+        first = len(self._list) - found[0]
+        if max([start for _, start in self.segments], default=-1) <= first and self.head_at <= first:
+            self._list[first:] = [found[1]]
+
+    def finish(self, output: Symbol | None) -> Recorded:
+        self._list = without_unread(self._list, None if output is None else output.buffer)
+        return super().finish(output)
 
     def _choice(self, ins: Instruction) -> Choice:
         if ins.op.startswith("paged_attention_"):

@@ -6,6 +6,7 @@ names the kernels that ran.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,14 @@ class EagerOps:
 
         return call
 
+    def together(self, calls: Callable[..., Any], *arrays: F32) -> Any:
+        """The result of `calls(ops, *arrays)` as one program, whose ops may be joined; `ops` take and give symbols."""
+        return self._run(calls, arrays, {})
+
     def _call(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._run(lambda recorder, *given, **named: getattr(recorder, op)(*given, **named), args, kwargs)
+
+    def _run(self, calls: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arrays = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray) and a.ndim == 2]
         num_rows = arrays[0].shape[0] if arrays else 0
         batch = self._batch
@@ -80,7 +88,7 @@ class EagerOps:
             held.append(holder)
             return recorder.external(address, array.shape[1], array.shape[1], rows)
 
-        output: Symbol | None = getattr(recorder, op)(*map(symbol, args), **{k: symbol(v) for k, v in kwargs.items()})
+        output: Symbol | None = calls(recorder, *map(symbol, args), **{k: symbol(v) for k, v in kwargs.items()})
         recorded = recorder.finish(output)
         if batch is not None:
             self._rope.fill(int(batch.positions.max(initial=0)) + 1)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.platforms.rope import frequencies
+from octavo.platforms.selftest.joined import FORMS, norm_prepare, rope_append
 from octavo.platforms.selftest.values import (
     APART,
     FORMATS,
@@ -283,6 +284,14 @@ _CASES: tuple[Case, ...] = (
     *(
         Case(f"attention of many rows {d}", (f"paged_attention_{d}", f"kv_append_{d}"), partial(_many_rows, d))
         for d in ("bf16", "int8")
+    ),
+    *(
+        Case(f"norm and {f}", (f"rms_norm_{f}", *_linear_case(FORMS[f][0], FEW).covers), partial(norm_prepare, f))
+        for f in FORMS
+    ),
+    *(
+        Case(f"rope and append {d}", (f"rope_append_{d}", f"paged_attention_{d}"), partial(rope_append, d))
+        for d in get_args(KVDtype)
     ),
     Case("varlen attention", ("varlen_attention",), _varlen),
     Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16"), _copy),

@@ -1,0 +1,82 @@
+// Arguments of ops that GPUs run in one launch where a CPU runs several: each part has the bits of the op it stands for.
+#pragma once
+#include "exec/kernel.h"
+
+namespace octavo {
+
+// rms_norm_prepare_<form>: rms_norm of whole rows, then prepare_<form> of the result (contract/token.h, contract/linear.h).
+struct NormPrepareArgs {
+  const float* x;
+  int64_t ldx;
+  const float* weight;  // [width] or null
+  float* y;             // the normed rows, or null where nobody else reads them
+  int64_t ldy;
+  int64_t width;
+  void* q;
+  int64_t ldq;
+  float* scales;
+  int32_t* sums;
+  int64_t lds;
+  float eps;
+  Rows rows;
+};
+inline constexpr Field kNormPrepareFields[] = {
+    OCTAVO_FIELD(NormPrepareArgs, x, pointer),      OCTAVO_FIELD(NormPrepareArgs, ldx, i64),
+    OCTAVO_FIELD(NormPrepareArgs, weight, pointer), OCTAVO_FIELD(NormPrepareArgs, y, pointer),
+    OCTAVO_FIELD(NormPrepareArgs, ldy, i64),        OCTAVO_FIELD(NormPrepareArgs, width, i64),
+    OCTAVO_FIELD(NormPrepareArgs, q, pointer),      OCTAVO_FIELD(NormPrepareArgs, ldq, i64),
+    OCTAVO_FIELD(NormPrepareArgs, scales, pointer), OCTAVO_FIELD(NormPrepareArgs, sums, pointer),
+    OCTAVO_FIELD(NormPrepareArgs, lds, i64),        OCTAVO_FIELD(NormPrepareArgs, eps, f32),
+    OCTAVO_FIELD(NormPrepareArgs, rows, rows),
+};
+
+// rope_append_<kv dtype>: what lies between the projections of q, k and v and attention: rms_norm of each head of q and k, if they
+// have one, rope of both, then kv_append of k and v (contract/token.h, contract/attention.h).
+struct RopeAppendArgs {
+  const float* q;
+  int64_t ldq;
+  const float* k;
+  int64_t ldk;
+  const float* v;
+  int64_t ldv;
+  const float* q_weight;  // [head_dim] or null
+  const float* k_weight;
+  float* y;               // q, rotated
+  int64_t ldy;
+  float* key;             // k, rotated
+  int64_t ldkey;
+  const float* table;     // as rope's
+  int64_t max_positions;
+  int64_t rotary_dim;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_dim;
+  int64_t block_tokens;
+  int64_t page_bytes;
+  int64_t layer_offset;
+  int32_t interleaved;
+  int32_t has_q_norm;
+  int32_t has_k_norm;
+  float q_eps;
+  float k_eps;
+  int32_t group;
+  int32_t kv_type;
+};
+inline constexpr Field kRopeAppendFields[] = {
+    OCTAVO_FIELD(RopeAppendArgs, q, pointer),          OCTAVO_FIELD(RopeAppendArgs, ldq, i64),
+    OCTAVO_FIELD(RopeAppendArgs, k, pointer),          OCTAVO_FIELD(RopeAppendArgs, ldk, i64),
+    OCTAVO_FIELD(RopeAppendArgs, v, pointer),          OCTAVO_FIELD(RopeAppendArgs, ldv, i64),
+    OCTAVO_FIELD(RopeAppendArgs, q_weight, pointer),   OCTAVO_FIELD(RopeAppendArgs, k_weight, pointer),
+    OCTAVO_FIELD(RopeAppendArgs, y, pointer),          OCTAVO_FIELD(RopeAppendArgs, ldy, i64),
+    OCTAVO_FIELD(RopeAppendArgs, key, pointer),        OCTAVO_FIELD(RopeAppendArgs, ldkey, i64),
+    OCTAVO_FIELD(RopeAppendArgs, table, pointer),      OCTAVO_FIELD(RopeAppendArgs, max_positions, i64),
+    OCTAVO_FIELD(RopeAppendArgs, rotary_dim, i64),     OCTAVO_FIELD(RopeAppendArgs, heads, i64),
+    OCTAVO_FIELD(RopeAppendArgs, kv_heads, i64),       OCTAVO_FIELD(RopeAppendArgs, head_dim, i64),
+    OCTAVO_FIELD(RopeAppendArgs, block_tokens, i64),   OCTAVO_FIELD(RopeAppendArgs, page_bytes, i64),
+    OCTAVO_FIELD(RopeAppendArgs, layer_offset, i64),   OCTAVO_FIELD(RopeAppendArgs, interleaved, i32),
+    OCTAVO_FIELD(RopeAppendArgs, has_q_norm, i32),     OCTAVO_FIELD(RopeAppendArgs, has_k_norm, i32),
+    OCTAVO_FIELD(RopeAppendArgs, q_eps, f32),          OCTAVO_FIELD(RopeAppendArgs, k_eps, f32),
+    OCTAVO_FIELD(RopeAppendArgs, group, i32),          OCTAVO_FIELD(RopeAppendArgs, kv_type, i32),
+};
+
+}  // namespace octavo

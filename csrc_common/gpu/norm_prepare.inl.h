@@ -1,0 +1,141 @@
+// rms_norm_prepare_<form>: a norm and the input form of the product behind it in one launch, with the bits of the two apart.
+//
+// A block takes a row. Its threads bring the row into shared memory, one wave adds up squares as the contract's sixteen lanes do, and all of
+// them norm and quantize what lies there. Rows too long for that are read again.
+#pragma once
+
+#include "contract/fused.h"
+#include "gpu/prepare.inl.h"
+
+namespace octavo::gpu {
+
+constexpr int kKeptValues = 8192;  // of a row: 32 KB
+
+// 1 / sqrt(mean of squares + eps) of a row, to all threads; `kept` holds the row, or its end if it is longer.
+OCTAVO_GPU_FN float norm_factor(const float* x, int64_t width, float eps, float* kept, float* factor) {
+  float sum = 0.0f;
+  for (int64_t first = 0; first < width; first += kKeptValues) {
+    const int64_t count = width - first < kKeptValues ? width - first : kKeptValues;
+    if (first > 0) sync();
+    for (int64_t i = thread(); i < count; i += kRowThreads) kept[i] = x[first + i];
+    sync();
+    if (wave() != 0) continue;
+#pragma unroll 8
+    for (int64_t i = group_lane(); i < count; i += kGroup) sum = V::fma(kept[i], kept[i], sum);
+  }
+  if (wave() == 0) {
+    sum = fold16(sum);
+    if (thread() == 0) *factor = 1.0f / V::sqrt(sum / static_cast<float>(width) + eps);
+  }
+  sync();
+  return *factor;
+}
+
+// Calls prepare(row, value) for every row: value(i) is a normed value, stored in y on the way if somebody wants it there.
+template <class Prepare>
+OCTAVO_GPU_FN void norm_rows(const Step& step, const NormPrepareArgs& a, Prepare&& prepare) {
+  OCTAVO_SHARED(float, kept, kKeptValues);
+  OCTAVO_SHARED(float, factor, 1);
+  OCTAVO_EACH(row, num_rows(a.rows, step)) {
+    const float* x = a.x + row * a.ldx;
+    const float r = norm_factor(x, a.width, a.eps, kept, factor);
+    const float* from = a.width <= kKeptValues ? kept : x;
+    prepare(row, [&](int64_t i) {
+      const float v = from[i] * r;
+      return a.weight ? v * a.weight[i] : v;
+    });
+    sync();  // the next row takes its place
+  }
+}
+OCTAVO_GPU_FN void store_normed(const NormPrepareArgs& a, int64_t row, int64_t i, float v) {
+  if (a.y) a.y[row * a.ldy + i] = v;
+}
+
+OCTAVO_GPU_FN void norm_prepare_bf16(const Step& step, const NormPrepareArgs& a) {
+  norm_rows(step, a, [&](int64_t row, auto&& value) {
+    uint16_t* q = static_cast<uint16_t*>(a.q) + row * a.ldq;
+    for (int64_t i = thread(); i < round_up(a.width, 32); i += kRowThreads) {
+      const float v = i < a.width ? value(i) : 0.0f;
+      if (i < a.width) store_normed(a, row, i, v);
+      q[i] = vec::bf16_of(v);
+    }
+  });
+}
+
+// See prepare_i8: sixteen threads per group of n.
+template <int n, int sum_every>
+OCTAVO_GPU_FN void norm_prepare_i8(const Step& step, const NormPrepareArgs& a) {
+  constexpr int kRun = n / kGroup;
+  norm_rows(step, a, [&](int64_t row, auto&& value) {
+    const int64_t groups = (a.width + n - 1) / n;
+    for (int64_t base = 0; base < groups; base += kGroups) {
+      const bool is_real = base + group() < groups;
+      const int64_t g = is_real ? base + group() : groups - 1, first = g * n + group_lane() * kRun;
+      float x[kRun], most = 0.0f, poison = 0.0f;
+      for (int i = 0; i < kRun; ++i) {
+        x[i] = first + i < a.width ? value(first + i) : 0.0f;
+        if (is_real && first + i < a.width) store_normed(a, row, first + i, x[i]);
+        most = V::max(V::abs(x[i]), most);
+        poison = V::fma(x[i], 0.0f, poison);
+      }
+      const float s = scale_of(most, poison);
+      int8_t* q = static_cast<int8_t*>(a.q) + row * a.ldq + first;
+      int32_t sum = 0;
+      for (int i = 0; i < kRun; ++i) {
+        const int code = code_of(x[i], s);
+        sum += code;
+        if (is_real) q[i] = static_cast<int8_t>(code);
+      }
+      if constexpr (sum_every == n) sum = sum16(sum);
+      if (!is_real) continue;
+      int32_t* sums = a.sums + (row * a.lds + g) * (n / sum_every);
+      if (sum_every != n) sums[group_lane()] = sum;
+      if (group_lane() != 0) continue;
+      if (sum_every == n) sums[0] = sum;
+      a.scales[row * a.lds + g] = s;
+    }
+  });
+}
+
+OCTAVO_GPU_FN void norm_prepare_i8row(const Step& step, const NormPrepareArgs& a) {
+  OCTAVO_SHARED(float, scales, kGroups);  // of groups of threads: the row's is the greatest, NaN if one is
+  OCTAVO_SHARED(int32_t, sums, kGroups);
+  norm_rows(step, a, [&](int64_t row, auto&& value) {
+    float most = 0.0f, poison = 0.0f;
+    for (int64_t i = thread(); i < a.width; i += kRowThreads) {
+      const float v = value(i);
+      store_normed(a, row, i, v);
+      most = V::max(V::abs(v), most);
+      poison = V::fma(v, 0.0f, poison);
+    }
+    const float mine = scale_of(most, poison);
+    if (group_lane() == 0) scales[group()] = mine;
+    sync();
+    const float theirs = scales[group_lane()];
+    const float s = sum16(theirs == theirs ? 0 : 1) ? __builtin_nanf("") : max16(theirs);
+    int32_t sum = 0;
+    for (int64_t i = thread(); i < round_up(a.width, 64); i += kRowThreads) {
+      const int code = i < a.width ? code_of(value(i), s) : 0;
+      sum += code;
+      static_cast<int8_t*>(a.q)[row * a.ldq + i] = static_cast<int8_t>(code);
+    }
+    sum = sum16(sum);
+    if (group_lane() == 0) sums[group()] = sum;
+    sync();
+    const int32_t all = sum16(sums[group_lane()]);
+    if (thread() != 0) return;
+    a.scales[row * a.lds] = s;
+    a.sums[row * a.lds] = all;
+  });
+}
+
+}  // namespace octavo::gpu
+
+#define OCTAVO_NORM_PREPARE(form, call) \
+  OCTAVO_KERNEL(rms_norm_prepare_##form, simt, NormPrepare, 256, 1, 0) { octavo::gpu::call(*step_, a); }
+OCTAVO_NORM_PREPARE(bf16, norm_prepare_bf16)
+OCTAVO_KERNEL(rms_norm_prepare_i8g32, simt, NormPrepare, 256, 1, 0) { octavo::gpu::norm_prepare_i8<32, 32>(*step_, a); }
+OCTAVO_KERNEL(rms_norm_prepare_i8g64, simt, NormPrepare, 256, 1, 0) { octavo::gpu::norm_prepare_i8<64, 64>(*step_, a); }
+OCTAVO_KERNEL(rms_norm_prepare_i8g128, simt, NormPrepare, 256, 1, 0) { octavo::gpu::norm_prepare_i8<128, 128>(*step_, a); }
+OCTAVO_KERNEL(rms_norm_prepare_i8g256, simt, NormPrepare, 256, 1, 0) { octavo::gpu::norm_prepare_i8<256, 16>(*step_, a); }
+OCTAVO_NORM_PREPARE(i8row, norm_prepare_i8row)

@@ -1,0 +1,140 @@
+"""Ops that run as one launch: the kernel that ran, the bits of the ops apart, and what is left apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ci.gpu import missing
+from numpy.typing import NDArray
+from tests.engine import bits
+from tests.platforms.gpu.host_device import HostDevice, folder
+
+from octavo.platforms import registry
+from octavo.platforms.gpu.platform import GpuPlatform
+from octavo.platforms.registry import Entry
+from octavo.platforms.rope import frequencies
+from octavo.platforms.selftest.cases import cases
+from octavo.platforms.selftest.digest import digest
+from octavo.platforms.selftest.golden import GOLDEN
+from octavo.platforms.selftest.joined import FORMS
+from octavo.platforms.selftest.values import batch, one_layer, tensors, values
+from octavo.platforms.types import Rope
+
+pytestmark = pytest.mark.skipif(bool(missing("host")), reason=missing("host"))
+F32 = NDArray[np.float32]
+JOINED = [case for case in cases() if case.name.startswith(("norm and", "rope and append"))]
+ROPE = Rope(tuple(frequencies("default", {"rope_theta": 10000.0}, 32, max_len=1, max_positions=1)[0]), 32, 1.0, False)
+
+
+@pytest.fixture
+def platform() -> GpuPlatform:
+    return GpuPlatform(HostDevice(), folder(64), None, "exact")
+
+
+@pytest.mark.parametrize("wave", [64, 32])
+@pytest.mark.parametrize("case", JOINED, ids=lambda case: case.name)
+def test_one_launch_gives_the_bits_of_the_reference(case: Any, wave: int) -> None:
+    device = HostDevice(wave)
+    platform = GpuPlatform(device, folder(wave), None, "exact")
+    assert digest(case.run(platform.selftest.cell(platform.native))) == GOLDEN[case.name]
+    assert f"{case.covers[0]}__simt" in device.launched
+    apart = ("rms_norm__", "rope__", "kv_append_", "prepare_")
+    assert not [name for name in device.launched if name.startswith(apart)]
+    device.check()
+
+
+def ran_together(platform: GpuPlatform, calls: Callable[..., Any], *arrays: F32, **how: Any) -> tuple[Any, list[str]]:
+    """The result of a program, and its kernels."""
+    cell: Any = platform.selftest.cell(platform.native)
+    ops = cell.ops(*how.get("pages", ()))
+    if "step" in how:
+        ops.begin(how["step"])
+    return ops.together(calls, *arrays), ops.ran
+
+
+def special_rows(width: int) -> F32:
+    """Rows of ordinary values, of zeros, of what is not finite, of values that are flushed to zero."""
+    rows = values("special", 6, width)
+    rows[1] = 0
+    rows[2, width // 2], rows[3, width - 1] = np.inf, np.nan
+    rows[4] *= np.float32(1e-38)
+    rows[5] *= np.float32(1e18)
+    return rows
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("width", [256, 9216])  # the second is longer than what shared memory keeps of a row
+def test_rows_of_any_length_and_content_are_those_of_the_ops_apart(
+    form: str, width: int, platform: GpuPlatform
+) -> None:
+    native = platform.native
+    weight = platform.selftest.cell(native).weights().linear([tensors("w", FORMS[form][0], 5, width)[0]])
+    x, scales = special_rows(width), values("scales", width)
+    ops: Any = platform.selftest.cell(native).ops()
+    apart = ops.linear(ops.rms_norm(x, scales, 1e-6), weight)
+    together, ran = ran_together(platform, lambda ops, x: ops.linear(ops.rms_norm(x, scales, 1e-6), weight), x)
+    assert ran[0] == f"rms_norm_{form}__simt"
+    is_number = ~np.isnan(apart)
+    assert (np.isnan(together) == ~is_number).all() and is_number[[0, 1, 4, 5]].all() and not is_number[2:4].any()
+    assert (together.view(np.uint32) == apart.view(np.uint32))[is_number].all()
+
+
+def heads_of(ops: Any, x: Any, heads: int) -> Any:
+    return ops.rope(x, ROPE, heads=heads)
+
+
+def test_what_does_not_belong_together_stays_apart(platform: GpuPlatform) -> None:
+    other = Rope(ROPE.inv_freq, 32, 2.0, False)
+    spec, step = one_layer("bf16", 2, 32), batch([(0, 4)])
+    q, k, v = values("q", 4, 128), values("k", 4, 64), values("v", 4, 64)
+    weight = platform.selftest.cell(platform.native).weights().linear([tensors("w", "bf16", 5, 64)[0]])
+
+    def attend(ops: Any, q: Any, k: Any, v: Any) -> Any:
+        ops.kv_append(k, v, layer=0)
+        return ops.paged_attention(q, layer=0, heads=4, scale=0.2)
+
+    def two_tables(ops: Any, q: Any, k: Any, v: Any) -> Any:
+        return attend(ops, heads_of(ops, q, 4), ops.rope(k, other, heads=2), v)
+
+    def keys_alone(ops: Any, q: Any, k: Any, v: Any) -> Any:
+        return attend(ops, q, heads_of(ops, k, 2), v)
+
+    def a_mark_between(ops: Any, q: Any, k: Any, v: Any) -> Any:
+        q, k = heads_of(ops, q, 4), heads_of(ops, k, 2)
+        ops.segment("append")
+        return attend(ops, q, k, v)
+
+    def heads_of_keys_normed(ops: Any, q: Any, k: Any, v: Any) -> Any:
+        return ops.linear(ops.rms_norm(k, None, 1e-6, heads=2), weight)
+
+    for calls in (two_tables, keys_alone, a_mark_between):
+        _, ran = ran_together(platform, calls, q, k, v, step=step, pages=(spec, 2))
+        assert "kv_append_bf16__simt" in ran and "rope__simt" in ran
+    _, ran = ran_together(platform, heads_of_keys_normed, q, k, v, step=step)
+    assert ran[:2] == ["rms_norm__simt", "prepare_bf16__simt"]
+
+
+@pytest.mark.parametrize(("family", "before", "after"), [("llama", 15, 11), ("qwen3", 17, 11)])
+def test_launches_of_a_layer(
+    family: str, before: int, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def make(num_threads: int, isa: tuple[str, ...] | None, numerics: str) -> GpuPlatform:
+        made.append(GpuPlatform(HostDevice(), folder(64), isa, numerics))
+        return made[-1]
+
+    monkeypatch.setattr(registry, "PLATFORMS", (Entry("host", lambda: "", make), *registry.PLATFORMS))
+    model = bits.write_quantized(family, "bf16", tmp_path / "m.gguf")
+    counts = []
+    for is_joined in (True, False):
+        if not is_joined:
+            monkeypatch.setattr("octavo.platforms.gpu.recorder.fused", lambda tail, ops: None)
+        recorded = bits.make_core(model, platform="host").runner.executable.recorded
+        starts = dict(recorded.segments)
+        counts.append(starts["layer 1 attention"] - starts["layer 0 attention"])
+    assert counts == [after, before]
