@@ -97,12 +97,23 @@ def build(target: Target, jobs: int = 2) -> Path:
         if f"{row['op']}__{row['level']}" not in spilling
         and _holds(file.read_bytes(), f"{row['op']}__{row['level']}", target.kind)
     ]
+    _refuse_twins(rows)
     rows += [row for row in made if f"{row['op']}__{row['level']}" not in spilling]
     _write(target.folder / "kernels.json", json.dumps(rows, indent=0))
     for stale in set(target.folder.glob("*.co")) - {*files, *(target.folder / row["file"] for row in made)}:
         stale.unlink()
         stale.with_suffix(".log").unlink(missing_ok=True)
     return target.folder
+
+
+def _refuse_twins(rows: list[dict[str, Any]]) -> None:
+    """A kernel that two units compile, because one includes the other's."""
+    files: dict[str, str] = {}
+    for row in rows:
+        name = f"{row['op']}__{row['level']}"
+        if other := files.get(name):
+            raise RuntimeError(f"{name} is in {other} and in {row['file']}; let one unit include both headers")
+        files[name] = row["file"]
 
 
 def _write(path: Path, text: str) -> None:
