@@ -129,6 +129,40 @@ OCTAVO_GPU_FN void norm_prepare_i8row(const Step& step, const NormPrepareArgs& a
   });
 }
 
+// See prepare_f16: a row's scale is a power of two, from its peak.
+template <bool is_pair>
+OCTAVO_GPU_FN void norm_prepare_f16(const Step& step, const NormPrepareArgs& a) {
+  OCTAVO_SHARED(float, peaks, kGroups);  // of groups of threads; NaN where one saw what is not finite
+  norm_rows(step, a, [&](int64_t row, auto&& value) {
+    float most = 0.0f, poison = 0.0f;
+    for (int64_t i = thread(); i < a.width; i += kRowThreads) {
+      const float v = value(i);
+      store_normed(a, row, i, v);
+      most = V::max(V::abs(v), most);
+      poison = V::fma(v, 0.0f, poison);
+    }
+    most = max16(most);
+    if (sum16(poison == 0.0f ? 0 : 1)) most = __builtin_nanf("");
+    if (group_lane() == 0) peaks[group()] = most;
+    sync();
+    const float theirs = peaks[group_lane()];
+    const bool is_bad = sum16(theirs == theirs ? 0 : 1) != 0;
+    int exponent = static_cast<int>(static_cast<uint32_t>(word_of_float(max16(theirs))) >> 23) - 14;
+    if (exponent < 1) exponent = 1;
+    const float inverse = is_bad ? 0.0f : float_of_word((254 - exponent) << 23);
+    uint16_t* q = static_cast<uint16_t*>(a.q) + row * a.ldq;
+    const int64_t width = round_up(a.width, 128);
+    for (int64_t i = thread(); i < width; i += kRowThreads) {
+      const float v = i < a.width && !is_bad ? value(i) * inverse : 0.0f;
+      const uint16_t half = vec::f16_of(v);
+      const int64_t in_four = i % 4;
+      q[is_pair ? i : i - in_four + (in_four == 0 || in_four == 3 ? in_four : 3 - in_four)] = half;
+      if constexpr (is_pair) q[width + i] = vec::f16_of(v - vec::float_of_f16(half));
+    }
+    if (thread() == 0) a.scales[row * a.lds] = is_bad ? __builtin_nanf("") : float_of_word(exponent << 23);
+  });
+}
+
 }  // namespace octavo::gpu
 
 #define OCTAVO_NORM_PREPARE(form, call) \
@@ -139,3 +173,5 @@ OCTAVO_KERNEL(rms_norm_prepare_i8g64, simt, NormPrepare, 256, 1, 0) { octavo::gp
 OCTAVO_KERNEL(rms_norm_prepare_i8g128, simt, NormPrepare, 256, 1, 0) { octavo::gpu::norm_prepare_i8<128, 128>(*step_, a); }
 OCTAVO_KERNEL(rms_norm_prepare_i8g256, simt, NormPrepare, 256, 1, 0) { octavo::gpu::norm_prepare_i8<256, 16>(*step_, a); }
 OCTAVO_NORM_PREPARE(i8row, norm_prepare_i8row)
+OCTAVO_NORM_PREPARE(f16row, norm_prepare_f16<false>)
+OCTAVO_NORM_PREPARE(f16pair, norm_prepare_f16<true>)

@@ -95,6 +95,8 @@ GOLDEN: dict[str, str] = {
     "norm and prepare_i8g128": "e8c979ec1c591561",
     "norm and prepare_i8g256": "fda1d936e612c553",
     "norm and prepare_i8row": "4a7838b064533ffe",
+    "norm and prepare_f16row": "7584f8ce71fb3b55",
+    "norm and prepare_f16pair": "b3700e44bb6551a9",
     "rope and append f32": "0070fe3777b71d80",
     "rope and append bf16": "2a4d6c3732bb0448",
     "rope and append f16": "add505a0c944a866",

@@ -16,6 +16,7 @@ from octavo.platforms.types import KVDtype, Rope
 FORMS = {
     "prepare_bf16": ("bf16", 328), "prepare_i8g32": ("q8_0", 608), "prepare_i8g64": ("i4g64", 168),
     "prepare_i8g128": ("i4g128", 168), "prepare_i8g256": ("q4_k", 512), "prepare_i8row": ("w8a8", 328),
+    "prepare_f16row": ("i4g32", 328), "prepare_f16pair": ("f16", 328),  # of fast numerics
 }  # fmt: skip
 
 
