@@ -16,6 +16,7 @@ from octavo.engine.errors import ModelError
 from octavo.platforms.types import F32, RawTensor
 from octavo.quant import load
 from octavo.quant.formats import format_named
+from octavo.quant.mx import e8m0_codes
 from octavo.quant.parts import QuantizedParts
 
 FLOAT_FORMATS = ("f32", "f16", "bf16")
@@ -112,9 +113,16 @@ def _columns(raw: RawTensor, start: int, stop: int) -> RawTensor:
 
 
 def _scales(name: str, form: str, scales: F32) -> RawTensor:
-    """Scales as `quant` makes them: one float32 for a row, bfloat16 (already rounded) for a group."""
-    kind = "bf16" if format_named(form).group else "f32"
-    return RawTensor(f"{name} scales", kind, scales.shape, load.pack(kind, scales).reshape(-1))
+    """Scales as `quant` makes them: float32, bfloat16 (already rounded) for groups of integers, E8M0 where they are powers of two."""
+    kind = scale_format(form)
+    packed = e8m0_codes(scales) if kind == "f8_e8m0" else load.pack(kind, scales)
+    return RawTensor(f"{name} scales", kind, scales.shape, packed.reshape(-1))
+
+
+def scale_format(form: str) -> str:
+    """What `quantized` stores scales kept apart in."""
+    row = format_named(form)
+    return "f8_e8m0" if form == "mxfp8" else "bf16" if row.group and row.code == "int" else "f32"
 
 
 def damage(raw: RawTensor, *, transpose: bool = False) -> ModelError | None:

@@ -29,6 +29,7 @@ from typing import Literal
 from octavo.engine.errors import ModelError
 
 ScaleKind = Literal["none", "f16", "f16*u4", "f16*u6", "f16*i6", "f16*i8", "f32", "e8m0", "apart", "other"]
+CodeKind = Literal["int", "e4m3", "e2m1"]
 ZeroKind = Literal["none", "int", "int apart", "f16 min", "f16*u4 min", "f16*u6 min", "other"]
 
 
@@ -49,6 +50,8 @@ class Format:
     formula: str = "w = x"
     is_supported: bool = True
     max_inputs: int = 0  # of a row, so that its integer sums fit int32
+    code: CodeKind = "int"  # what a code stands for: itself, or a small float (quant/fp8.py, quant/mx.py)
+    is_gpu_only: bool = False  # no CPU has kernels for it
 
     @property
     def is_quantized(self) -> bool:
@@ -96,7 +99,9 @@ _KASYM = (
     "acc = fma(float(isum), s_a * d, acc); acc = fma(float(-msum), s_a * dmin, acc)"
 )
 
+_FLOAT = "p = dot32(q_a, q), q_a the e4m3 codes of the inputs"
 _ROW = "isum = sum over the row of q_a q; y = float(isum) * (s_a * s), no fma"
+_MX = f"per 32: {_FLOAT}; acc = fma(p * 2^(e / 2) * s_a, 2^(e - e / 2), acc)"
 _ZEROS = "z = 8 where no zero points are kept; isum = sum q_a (q - z); acc = fma(float(isum), s_a * s, acc)"
 
 
@@ -127,6 +132,18 @@ FORMATS: tuple[Format, ...] = (
     Format("q6_k", 6, 256, 210, 16, "f16*i8", gguf_type=14, formula=f"w = (d sc) q, q in -32..31; {_KSYM}"),
     Format("w8a8", 8, 1, 1, 0, "apart", formula=f"w = s * q; {_ROW}", max_inputs=1 << 17),
     *(_int4(group) for group in (32, 64, 128)),
+    Format(
+        "f8row", 8, 1, 1, 0, "apart", code="e4m3", is_gpu_only=True,
+        formula=f"w = s * q; over the row: {_FLOAT}; y = p * (s_a * s), no fma",
+    ),
+    Format(
+        "f8g128", 8, 1, 1, 128, "apart", code="e4m3", is_gpu_only=True,
+        formula=f"w = s * q; per 128: {_FLOAT}; acc = fma(p, s_a * s, acc)",
+    ),
+    Format("mxfp8", 8, 1, 1, 32, "apart", code="e4m3", is_gpu_only=True, formula=f"w = 2^e q; {_MX}"),
+    Format(
+        "mxfp4", 4, 32, 17, 32, "e8m0", gguf_type=39, code="e2m1", is_gpu_only=True, formula=f"w = 2^e q; {_MX}"
+    ),
     Format("f64", 64, 1, 8, gguf_type=28, safetensors_dtype="F64"),
     Format("i8", 8, 1, 1, gguf_type=24, safetensors_dtype="I8"),
     Format("i16", 16, 1, 2, gguf_type=25, safetensors_dtype="I16"),
@@ -137,9 +154,9 @@ FORMATS: tuple[Format, ...] = (
     Format("u32", 32, 1, 4, safetensors_dtype="U32"),
     Format("u64", 64, 1, 8, safetensors_dtype="U64"),
     Format("bool", 8, 1, 1, safetensors_dtype="BOOL"),
-    Format("f8_e4m3", 8, 1, 1, safetensors_dtype="F8_E4M3", is_supported=False),
-    Format("f8_e5m2", 8, 1, 1, safetensors_dtype="F8_E5M2", is_supported=False),
-    Format("f8_e8m0", 8, 1, 1, safetensors_dtype="F8_E8M0", is_supported=False),
+    Format("f8_e4m3", 8, 1, 1, safetensors_dtype="F8_E4M3"),
+    Format("f8_e5m2", 8, 1, 1, safetensors_dtype="F8_E5M2"),
+    Format("f8_e8m0", 8, 1, 1, safetensors_dtype="F8_E8M0"),
     _unsupported("iq2_xxs", 16, 2, 256, 66),
     _unsupported("iq2_xs", 17, 2, 256, 74),
     _unsupported("iq3_xxs", 18, 3, 256, 98),
@@ -151,7 +168,6 @@ FORMATS: tuple[Format, ...] = (
     _unsupported("iq1_m", 29, 1, 256, 56),
     _unsupported("tq1_0", 34, 2, 256, 54),
     _unsupported("tq2_0", 35, 2, 256, 66),
-    _unsupported("mxfp4", 39, 4, 32, 17),
     _unsupported("nvfp4", 40, 4, 64, 36),
 )
 

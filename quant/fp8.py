@@ -1,4 +1,4 @@
-"""Numbers of eight bits: OCP's E4M3 and E5M2, and the FNUZ dialects of the same names; all 256 codes of each.
+"""Numbers of eight bits and fewer: OCP's E4M3 and E5M2, and the FNUZ dialects of the same names; all 256 codes of each.
 
     sign 1 bit | exponent | fraction      value = (-1)^s 2^(e - bias) (1 + f / 2^F); exponent 0: 2^(1 - bias) f / 2^F
 
@@ -28,6 +28,10 @@ Codes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 #: what a magnitude above the largest becomes: that largest one, or infinity where there is one and else NaN
 Overflow = Literal["saturate", "special"]
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+E8M0 = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.float32(np.nan)).astype(np.float32)
+for _table in (E2M1, E8M0):
+    _table.setflags(write=False)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from octavo.engine.errors import ModelError
 from octavo.quant.blocks import as_blocks
 from octavo.quant.formats import BY_GGUF_TYPE, BY_NAME, BY_SAFETENSORS_DTYPE, FORMATS, Format, format_named
+from octavo.quant.fp8 import E4M3FN, E5M2, E8M0
 from octavo.quant.parts import Bytes, Floats, QuantizedParts, Stored
 
 _NUMPY_TYPES = {
@@ -33,6 +34,7 @@ _NUMPY_TYPES = {
     "u64": "<u8",
     "bool": "?",
 }
+_TABLES = {"f8_e4m3": E4M3FN.table, "f8_e5m2": E5M2.table, "f8_e8m0": E8M0}  # numbers without a numpy type
 _FLOAT_FORMATS = frozenset({"f32", "f16", "bf16"})
 
 
@@ -55,9 +57,11 @@ def unpack(
     """float32 values of a stored tensor of any supported format, integers and booleans included."""
     if format_named(name).has_scales_apart:
         return codes(name, raw, shape, scales, zeros).dequantize()
-    if name in _FLOAT_FORMATS or name not in _NUMPY_TYPES:
+    if name in _FLOAT_FORMATS or name not in (*_NUMPY_TYPES, *_TABLES):
         values: Floats = _module(name).unpack(raw, shape)
         return values
+    if name in _TABLES:
+        return _TABLES[name][as_blocks(raw, shape, format_named(name)).reshape(shape)]
     return as_array(name, raw, shape).astype(np.float32)
 
 

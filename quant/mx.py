@@ -18,14 +18,12 @@ import numpy.typing as npt
 
 from octavo.engine.errors import ModelError
 from octavo.quant.blocks import load_fields
+from octavo.quant.fp8 import E2M1, E8M0
 
 Codes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 BLOCK = 32
-E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
-E8M0 = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.float32(np.nan)).astype(np.float32)
-for _table in (E2M1, E8M0):
-    _table.setflags(write=False)
+
 
 
 def mxfp4_of_blocks(raw: npt.NDArray[Any]) -> Floats:
@@ -43,6 +41,21 @@ def mxfp4_of_pairs(packed: npt.NDArray[Any], scales: npt.NDArray[Any]) -> Floats
         raise ModelError(f"MXFP4 {packed.shape} needs a scale per 16 bytes of a row; got scales {scales.shape}")
     codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*scales.shape, BLOCK)
     return (E2M1[codes] * _scales(scales)[..., None]).reshape(*packed.shape[:-1], -1)
+
+
+def e8m0_above(peaks: Floats, largest: float) -> npt.NDArray[np.int64]:
+    """Codes 0 .. 254 of the least powers of two s with `peaks` <= `largest` * s."""
+    mantissa, exponent = np.frexp(peaks.astype(np.float64))
+    top, top_exponent = np.frexp(largest)
+    found = np.where(peaks > 0, exponent - top_exponent + (mantissa > top) + 127, 0)
+    clipped: npt.NDArray[np.int64] = np.clip(found, 0, 254).astype(np.int64)
+    return clipped
+
+
+def e8m0_codes(scales: Floats) -> Codes:
+    """Codes of float32 powers of two, 2^-127 among them."""
+    stored: Codes = (np.frexp(scales.astype(np.float64))[1] + 126).astype(np.uint8)
+    return stored
 
 
 def _scales(codes: Codes) -> Floats:

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.quant.formats import Format
+from octavo.quant.fp8 import E2M1, E4M3FN
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -49,6 +50,8 @@ class QuantizedParts:
         if self.format.has_scales_apart:
             return self._dequantize_apart()
         shape = self.codes.shape
+        if self.format.code != "int":
+            return self.numbers() * self._spread(self.d)
         block, group = self.format.block_size, self.format.group
         q = self.codes.astype(np.float32).reshape(-1, block // group, group)
         if self.format.zero_point:
@@ -61,6 +64,13 @@ class QuantizedParts:
                 q -= _scaled(self.dmin, self.sub_mins, len(q))
         return q.reshape(shape)
 
+    def numbers(self) -> Floats:
+        """What codes stand for, [..., K], scales left out."""
+        if self.format.code == "int":
+            return self.integers().astype(np.float32)
+        numbers: Floats = (E4M3FN.table if self.format.code == "e4m3" else E2M1)[self.codes]
+        return numbers
+
     def integers(self) -> npt.NDArray[np.int16]:
         """Codes with their zero points off, [..., K]; formats with scales apart only."""
         zeros = self.format.zero_point if self.zeros is None else self._spread(self.zeros).astype(np.int16)
@@ -69,7 +79,7 @@ class QuantizedParts:
 
     def _dequantize_apart(self) -> Floats:
         with np.errstate(invalid="ignore", over="ignore"):
-            values: Floats = self.integers().astype(np.float32) * self._spread(self.d)
+            values: Floats = self.numbers() * self._spread(self.d)
         return values
 
     def _spread(self, per_group: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -5,6 +5,8 @@
 #include "gpu/greedy_head.inl.h"
 #include "gpu/kv_append.inl.h"
 #include "gpu/linear.inl.h"
+#include "gpu/linear_f8.inl.h"
+#include "gpu/linear_f8_mma.inl.h"
 #include "gpu/linear_groups.inl.h"
 #include "gpu/linear_halves.inl.h"
 #include "gpu/linear_k256.inl.h"

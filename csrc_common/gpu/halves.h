@@ -61,4 +61,20 @@ OCTAVO_GPU_FN void halves_of_codes(const Codes8::Raw& raw, int g, int32_t minus,
   }
 }
 
+// Numbers E4M3 of a unit, and E2M1: their bits moved to where float16 has them are 2^-8 and 2^-14 of the number, denormals too. In
+// the same order of inputs.
+OCTAVO_GPU_FN void halves_of_e4m3(const int32_t (&bytes)[2], int32_t (&w)[4]) {
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t two = static_cast<uint32_t>(bytes[i / 2]) >> 8 * (i % 2);
+    w[i] = mul_halves(static_cast<int32_t>((two & 0x00800080u) << 8 | (two & 0x007F007Fu) << 7), 0x5C005C00);
+  }
+}
+OCTAVO_GPU_FN void halves_of_e2m1(int32_t codes, int32_t (&w)[4]) {
+  constexpr int kShifts[4] = {0, 8, 4, 12};
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t two = static_cast<uint32_t>(codes) >> kShifts[i];
+    w[i] = mul_halves(static_cast<int32_t>((two & 0x00080008u) << 12 | (two & 0x00070007u) << 9), 0x74007400);
+  }
+}
+
 }  // namespace octavo::gpu

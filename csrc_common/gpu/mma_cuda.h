@@ -1,5 +1,6 @@
 // gpu/mma.h on NVIDIA GPUs: mma.sync of 16 x 8 results, two of which make a result of 16 x 16. Lane 4 r + q holds rows r and
-// r + 8 of an operand.
+// r + 8 of an operand. Products of E4M3 go through float16: those of mma.sync are said to keep some 14 bits of a sum on Hopper
+// (DeepSeek-V3, arXiv:2412.19437).
 #pragma once
 
 #define OCTAVO_HAS_MMA 1
@@ -12,6 +13,8 @@ OCTAVO_GPU_FN int unit_q(int) { return thread() % 4; }
 OCTAVO_GPU_FN int row_of_a(int i) { return thread() % kWave / 4 + i % 4 / 2 * 8; }
 OCTAVO_GPU_FN int row_of_b(int i) { return i / 4 * 8 + thread() % 4 * 2 + i % 2; }
 
+constexpr float kF8Product = 1.0f;
+
 struct OperandBF16 {
   int32_t w[kUnits][4];
 };
@@ -19,6 +22,9 @@ struct OperandF16 {
   int32_t w[kUnits][4];
 };
 struct OperandI8 {
+  int32_t w[kUnits][2];
+};
+struct OperandF8 {
   int32_t w[kUnits][2];
 };
 struct SumsF32 {

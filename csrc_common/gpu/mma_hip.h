@@ -28,6 +28,13 @@ OCTAVO_GPU_FN int row_of_b(int) { return thread() % 16; }
 
 #if defined(OCTAVO_HAS_MMA)
 
+// CDNA 3 reads E4M3 codes as FNUZ, of half their value.
+#if defined(__gfx942__)
+constexpr float kF8Product = 4.0f;
+#else
+constexpr float kF8Product = 1.0f;
+#endif
+
 struct OperandBF16 {
   int32_t w[kUnits][4];
 };
@@ -35,6 +42,9 @@ struct OperandF16 {
   int32_t w[kUnits][4];
 };
 struct OperandI8 {
+  int32_t w[kUnits][2];
+};
+struct OperandF8 {
   int32_t w[kUnits][2];
 };
 struct SumsF32 {
@@ -90,6 +100,13 @@ OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
 #endif
   c = bits_as<SumsI32>(sums);
 }
+#if defined(__gfx942__) || defined(__gfx950__)
+#define OCTAVO_HAS_F8 1
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF8& a, const OperandF8& b) {
+  using F4 = float __attribute__((ext_vector_type(4)));
+  c = bits_as<SumsF32>(__builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(bits_as<long>(a), bits_as<long>(b), bits_as<F4>(c), 0, 0, 0));
+}
+#endif
 #elif defined(__GFX11__)
 OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
   using F8 = float __attribute__((ext_vector_type(8)));
@@ -140,6 +157,17 @@ OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
   const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
   F8 sums = bits_as<F8>(c);
   for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(x.part[i], y.part[i], sums);
+  c = bits_as<SumsF32>(sums);
+}
+#define OCTAVO_HAS_F8 1
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF8& a, const OperandF8& b) {
+  using F8 = float __attribute__((ext_vector_type(8)));
+  struct Halves {
+    int __attribute__((ext_vector_type(2))) part[2];
+  };
+  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
+  F8 sums = bits_as<F8>(c);
+  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(x.part[i], y.part[i], sums);
   c = bits_as<SumsF32>(sums);
 }
 OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {

@@ -4,6 +4,8 @@
 
 #define OCTAVO_HAS_MMA 1
 
+#include "vec/fp8.h"
+
 namespace octavo::gpu {
 
 #if OCTAVO_WAVE == 64
@@ -22,6 +24,13 @@ inline int row_of_b(int i) { return i / 4 * 8 + thread() % 4 * 2 + i % 2; }
 inline int unit_row(int u) { return unit_row_of(thread() % kWave, u); }
 inline int unit_q(int u) { return unit_q_of(thread() % kWave, u); }
 
+#if OCTAVO_WAVE == 64
+#define OCTAVO_HAS_F8 1
+constexpr float kF8Product = 4.0f;  // codes are read as CDNA 3 reads them
+#else
+constexpr float kF8Product = 1.0f;
+#endif
+
 struct OperandBF16 {
   int32_t w[kUnits][4];
 };
@@ -29,6 +38,9 @@ struct OperandF16 {
   int32_t w[kUnits][4];
 };
 struct OperandI8 {
+  int32_t w[kUnits][2];
+};
+struct OperandF8 {
   int32_t w[kUnits][2];
 };
 struct SumsF32 {
@@ -74,6 +86,17 @@ inline void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
   for (int i = 0; i < kValues; ++i)
     for (int k = 0; k < 32; ++k) c.v[i] = __builtin_fmaf(value(rows[0][row_of_a(i)], k), value(rows[1][row_of_b(i)], k), c.v[i]);
 }
+#if defined(OCTAVO_HAS_F8)
+inline void mma(SumsF32& c, const OperandF8& a, const OperandF8& b) {
+  int32_t rows[2][16][8];
+  whole_operands<2>(a, b, rows);
+  const auto value = [](const int32_t* words, int k) {
+    return vec::E4M3FNUZ::decode(static_cast<uint8_t>(static_cast<uint32_t>(words[k / 4]) >> (k % 4 * 8)));
+  };
+  for (int i = 0; i < kValues; ++i)
+    for (int k = 0; k < 32; ++k) c.v[i] = __builtin_fmaf(value(rows[0][row_of_a(i)], k), value(rows[1][row_of_b(i)], k), c.v[i]);
+}
+#endif
 inline void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
   int32_t rows[2][16][8];
   whole_operands<2>(a, b, rows);

@@ -6,6 +6,7 @@
 #include "gpu/gguf_codes.inl.h"
 #include "gpu/packed.h"
 #include "gpu/rows.inl.h"
+#include "vec/fp8.h"
 
 namespace octavo::gpu {
 
@@ -100,6 +101,53 @@ OCTAVO_GPU_FN void pack_apart(const PackArgs& a, int64_t group) {
   });
 }
 
+// E4M3 codes with scales apart: float32 or, with `is_mx`, powers of two as E8M0. No code is -0 (see prepare.inl.h, f8_code).
+template <bool is_mx>
+OCTAVO_GPU_FN void pack_f8(const PackArgs& a, int64_t group) {
+  const Layout<Codes8> lay(a.total_n, a.k, group);
+  uint8_t* packed = static_cast<uint8_t*>(a.packed);
+  each_element(a.n, ceil_div(a.k, kUnit), [&](int64_t row, int64_t unit) {
+    const int64_t out = a.first_row + row, k = unit * kUnit, g = k / group;
+    const uint8_t* from = static_cast<const uint8_t*>(a.source) + row * a.row_bytes;
+    int codes[kUnit];
+    for (int i = 0; i < kUnit; ++i) {
+      codes[i] = k + i < a.k ? vec::fnuz_of(from[k + i]) : 0;
+      if ((codes[i] & 0x7F) == 0x7F) *a.bad = 1;
+    }
+    Codes8::store(packed + lay.panel(out / kPanel) + Codes8::unit_at(k, out % kPanel), codes);
+    if (k % group) return;
+    const int64_t entry = lay.entry(out / kPanel, g, out % kPanel);
+    if constexpr (is_mx) {
+      const uint8_t s = static_cast<const uint8_t*>(a.scales)[row * a.groups + g];
+      packed[lay.scales() + entry] = s;
+      if (s == 255) *a.bad = 1;
+    } else {
+      const float s = scale_at(a, row * a.groups + g);
+      reinterpret_cast<float*>(packed + lay.scales())[entry] = s;
+      if (!is_finite(s)) *a.bad = 1;
+    }
+  });
+}
+
+// GGUF's blocks: a scale byte, and 16 bytes of which byte j holds inputs j and j + 16.
+OCTAVO_GPU_FN void pack_mxfp4(const PackArgs& a) {
+  const Layout<Codes4> lay(a.total_n, a.k, 32);
+  uint8_t* packed = static_cast<uint8_t*>(a.packed);
+  each_element(a.n, a.k / kUnit, [&](int64_t row, int64_t unit) {
+    const int64_t out = a.first_row + row, k = unit * kUnit, g = k / 32;
+    const uint8_t* block = static_cast<const uint8_t*>(a.source) + row * a.row_bytes + g * 17;
+    int codes[kUnit];
+    for (int i = 0; i < kUnit; ++i) {
+      const int at = static_cast<int>(k % 32) + i, code = block[1 + at % 16] >> at / 16 * 4 & 15;
+      codes[i] = code == 8 ? 0 : code;
+    }
+    Codes4::store(packed + lay.panel(out / kPanel) + Codes4::unit_at(k, out % kPanel), codes);
+    if (k % 32) return;
+    packed[lay.scales() + lay.entry(out / kPanel, g, out % kPanel)] = block[0];
+    if (block[0] == 255) *a.bad = 1;
+  });
+}
+
 }  // namespace octavo::gpu
 
 #define OCTAVO_PACK(form, ...) \
@@ -119,3 +167,7 @@ OCTAVO_PACK(q5_k, pack_k256<octavo::gpu::Q5K, octavo::gpu::Codes8>(a))
 OCTAVO_PACK(q6_k, pack_k256<octavo::gpu::Q6K, octavo::gpu::Codes8>(a))
 OCTAVO_PACK(w8a8, pack_apart<octavo::gpu::Codes8>(a, a.k))
 OCTAVO_PACK(i4, pack_apart<octavo::gpu::Codes4>(a, octavo::gpu::apart_group(a.flags)))
+OCTAVO_PACK(f8row, pack_f8<false>(a, a.k))
+OCTAVO_PACK(f8g128, pack_f8<false>(a, 128))
+OCTAVO_PACK(mxfp8, pack_f8<true>(a, 32))
+OCTAVO_PACK(mxfp4, pack_mxfp4(a))

@@ -12,6 +12,7 @@
 //   g32       d f16, then m f16 where there are minima                                   (group = 32 inputs)
 //   apart     s f32, then zero points u8 (8 where the tensor keeps none)                 (group = 32, 64 or 128 inputs)
 //   w8a8      s f32                                                                      (group = all inputs)
+//   f8row, f8g128  s f32; mxfp8, mxfp4  s E8M0 of one byte                                (group = all inputs, 128; 32)
 //   k256      d f16, dmin f16, then sub-scales int8 [panel][group][output][16] and, likewise, sub-minima u8  (group = 256)
 #pragma once
 

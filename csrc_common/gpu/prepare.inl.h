@@ -6,6 +6,7 @@
 
 #include "contract/linear.h"
 #include "gpu/rows.inl.h"
+#include "vec/fp8.h"
 
 namespace octavo::gpu {
 
@@ -107,6 +108,54 @@ OCTAVO_GPU_FN void prepare_f16(const Step& step, const PrepareArgs& a) {
   });
 }
 
+// An E4M3 code, -0 as 0: so that a code has half its value where a chip reads it as FNUZ, which has no -0.
+OCTAVO_GPU_FN uint8_t f8_code(float x, float s) { return s > 0.0f ? vec::fnuz_of(vec::E4M3FN::encode(x / s, true)) : static_cast<uint8_t>(0); }
+OCTAVO_GPU_FN float f8_scale(float most, float poison, bool is_mx) {
+  most = max16(most);
+  if (sum16(poison == 0.0f ? 0 : 1)) return __builtin_nanf("");
+  if (!is_mx) return most / 448.0f;
+  // The least power of two, from 2^-126 on, with most <= 448 of it; 448 is 1.75 x 2^8.
+  const auto bits = static_cast<uint32_t>(word_of_float(most));
+  const int code = static_cast<int>(bits >> 23) - 8 + ((bits & 0x7FFFFFu) > 0x600000u);
+  return float_of_word((code < 1 ? 1 : code) << 23);
+}
+
+// E4M3 per group of n inputs, each by sixteen threads; groups of zeros up to a whole record of 128.
+template <int n, bool is_mx>
+OCTAVO_GPU_FN void prepare_f8(const Step& step, const PrepareArgs& a) {
+  constexpr int kRun = n / kGroup;
+  const int64_t real = (a.k + n - 1) / n, groups = round_up(a.k, 128) / n;
+  each_row(num_rows(a.rows, step) * groups, [&](int64_t unit, bool is_real) {
+    const int64_t row = unit / groups, g = unit % groups, first = g * n + group_lane() * kRun;
+    float x[kRun], most = 0.0f, poison = 0.0f;
+    for (int i = 0; i < kRun; ++i) {
+      x[i] = first + i < a.k ? a.x[row * a.ldx + first + i] : 0.0f;
+      most = V::max(V::abs(x[i]), most);
+      poison = V::fma(x[i], 0.0f, poison);
+    }
+    const float s = f8_scale(most, poison, is_mx);
+    if (!is_real) return;
+    for (int i = 0; i < kRun; ++i) static_cast<uint8_t*>(a.q)[row * a.ldq + first + i] = f8_code(x[i], s);
+    if (group_lane() == 0 && g < real) a.scales[row * a.lds + g] = s;
+  });
+}
+
+OCTAVO_GPU_FN void prepare_f8row(const Step& step, const PrepareArgs& a) {
+  each_row(num_rows(a.rows, step), [&](int64_t row, bool is_real) {
+    const float* x = a.x + row * a.ldx;
+    float most = 0.0f, poison = 0.0f;
+    for (int64_t i = group_lane(); i < a.k; i += kGroup) {
+      most = V::max(V::abs(x[i]), most);
+      poison = V::fma(x[i], 0.0f, poison);
+    }
+    const float s = f8_scale(most, poison, false);
+    if (!is_real) return;
+    uint8_t* q = static_cast<uint8_t*>(a.q) + row * a.ldq;
+    for (int64_t i = group_lane(); i < round_up(a.k, 128); i += kGroup) q[i] = i < a.k ? f8_code(x[i], s) : static_cast<uint8_t>(0);
+    if (group_lane() == 0) a.scales[row * a.lds] = s;
+  });
+}
+
 }  // namespace octavo::gpu
 
 OCTAVO_KERNEL(prepare_bf16, simt, Prepare, 256, 1, 256) { octavo::gpu::prepare_bf16(*step_, a); }
@@ -117,3 +166,6 @@ OCTAVO_KERNEL(prepare_i8g256, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_
 OCTAVO_KERNEL(prepare_i8row, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_i8row(*step_, a); }
 OCTAVO_KERNEL(prepare_f16row, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_f16<false>(*step_, a); }
 OCTAVO_KERNEL(prepare_f16pair, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_f16<true>(*step_, a); }
+OCTAVO_KERNEL(prepare_f8row, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_f8row(*step_, a); }
+OCTAVO_KERNEL(prepare_f8g128, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_f8<128, false>(*step_, a); }
+OCTAVO_KERNEL(prepare_f8g32, simt, Prepare, 256, 16, 0) { octavo::gpu::prepare_f8<32, true>(*step_, a); }

@@ -60,7 +60,7 @@ def _check(part: RawTensor, form: Format, num_in: int) -> None:
         )
     if not _fits(form, num_in):
         fitting = [
-            other.name for other in FORMATS if other.is_quantized and other.is_supported and _fits(other, num_in)
+            other.name for other in FORMATS if other.is_quantized and other.is_supported and not other.is_gpu_only and _fits(other, num_in)
         ]
         most = f" of at most {form.max_inputs}" if form.max_inputs else ""
         raise ModelError(

@@ -16,7 +16,7 @@ from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms.gpu.module import Arena, flat_bytes
 from octavo.platforms.gpu.native import GpuNative, OnDevice
 from octavo.platforms.recorded.tensors import stack_bias, stack_sizes, vector
-from octavo.platforms.stored import damage, quantized_rows
+from octavo.platforms.stored import damage, quantized_rows, scale_format
 from octavo.platforms.types import RawTensor
 from octavo.quant.formats import format_named
 
@@ -64,15 +64,22 @@ FORMATS: dict[str, GpuFormat] = {
     "q4_k": GpuFormat("q4k", HAS_MIN, _G256, 4, 256, 36),
     "q5_k": GpuFormat("q5k", HAS_MIN, _G256, 8, 256, 36),
     "q6_k": GpuFormat("q6k", 0, _G256, 8, 256, 36),
+    "mxfp4": GpuFormat("mxfp4", 0, "prepare_f8g32", 4, 32, 1),
 }
-APART = ("w8a8", "i4g32", "i4g64", "i4g128")
+APART = ("w8a8", "i4g32", "i4g64", "i4g128", "f8row", "f8g128", "mxfp8")
 
 
 def format_of(form: str, scales: str) -> GpuFormat:
     """The packed form of a tensor's format; KeyError for one that no kernel runs."""
     if form not in APART:
         return FORMATS[form]
+    if form == "mxfp8":
+        if scales != "f8_e8m0":
+            raise KeyError(scales)
+        return GpuFormat(form, 0, "prepare_f8g32", 8, 32, 1)
     flags, group = SCALE_FLAGS[scales], format_named(form).group
+    if format_named(form).code == "e4m3":
+        return GpuFormat(form, flags, f"prepare_{form}", 8, group, 4)
     if not group:
         return GpuFormat("w8a8", flags, "prepare_i8row", 8, 0, 4)
     return GpuFormat("i4", flags | GROUP_FLAGS[group], f"prepare_i8g{group}", 4, group, 5)
@@ -195,7 +202,7 @@ class GpuWeights:
     def _format(self, tensor: RawTensor, quantize: str) -> GpuFormat:
         form, scales, _ = tensor.layout
         if quantize:
-            form, scales = quantize, "bf16" if format_named(quantize).group else "f32"
+            form, scales = quantize, scale_format(quantize)
         try:
             return format_of(form, scales)
         except KeyError:

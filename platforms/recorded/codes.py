@@ -29,6 +29,7 @@ PREPARED = {
     "prepare_bf16": InputForm(2, 32), "prepare_i8g32": InputForm(1, 32, 32, 32), "prepare_i8g64": InputForm(1, 64, 64, 64),
     "prepare_i8g128": InputForm(1, 128, 128, 128), "prepare_i8g256": InputForm(1, 256, 256, 16),
     "prepare_i8row": InputForm(1, 64, 0, 1), "prepare_f16row": InputForm(2, 128, 0),
-    "prepare_f16pair": InputForm(2, 128, 0, parts=2),
+    "prepare_f16pair": InputForm(2, 128, 0, parts=2), "prepare_f8row": InputForm(1, 128, 0),
+    "prepare_f8g128": InputForm(1, 128, 128), "prepare_f8g32": InputForm(1, 128, 32),
 }  # fmt: skip
 POOL_MODES = {"cls": 0, "last": 1, "mean": 2}

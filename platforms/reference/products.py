@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.platforms.reference.f32 import F32, add, div, flush, fma32, mul
+from octavo.quant.fp8 import E4M3FN, E8M0
+from octavo.quant.mx import e8m0_above, e8m0_codes
 from octavo.quant.parts import QuantizedParts
 
 BLOCK = 32
@@ -96,6 +98,8 @@ def quantize_rows(x: F32, group: int) -> tuple[NDArray[np.int8], F32]:
 
 def integer_dot(x: F32, w: QuantizedParts) -> F32:
     """[M, K] x [N, K] -> [M, N] by the formula of the weight's format; blocks in ascending order."""
+    if w.format.code != "int":
+        return float_codes_dot(x, w)
     if w.format.has_scales_apart:
         return _apart_dot(x, w)
     block = w.format.block_size
@@ -114,6 +118,44 @@ def integer_dot(x: F32, w: QuantizedParts) -> F32:
         if w.dmin is not None:
             acc = fma32(_to_f32(qx[:, g] @ minima[:, g].T), -mul(s_a, w.dmin[None, :, g]), acc)
     return acc
+
+
+def quantize_f8(x: F32, group: int, *, is_mx: bool) -> tuple[F32, F32]:
+    """(numbers E4M3 [M, K], scales [M, K / group]) of finite rows: s = amax / 448, q = e4m3(x / s), s = 0 gives 0; with `is_mx` s is
+    the least power of two from 2^-126 on with amax <= 448 s."""
+    groups = flush(x).reshape(x.shape[0], x.shape[1] // group, group)
+    peak = np.abs(groups).max(axis=-1)
+    scale = E8M0[np.maximum(e8m0_above(peak, E4M3FN.largest), 1)] if is_mx else div(peak, np.float32(E4M3FN.largest))
+    with np.errstate(all="ignore"):
+        ratio = np.where(scale[..., None] > 0, flush(np.divide(groups, scale[..., None], dtype=np.float32)), np.float32(0))
+    return E4M3FN.decode(E4M3FN.encode(ratio)).reshape(x.shape), scale.astype(np.float32)
+
+
+def float_codes_dot(x: F32, w: QuantizedParts) -> F32:
+    """Weights of small floats: `dot32` of codes per group, as `quant/formats.py` says; inputs in the same groups."""
+    is_mx = w.format.name.startswith("mx")
+    group = w.format.group or -(-w.codes.shape[1] // BLOCK) * BLOCK
+    q, scale = quantize_f8(padded(x, group), group, is_mx=is_mx)
+    numbers = padded(w.numbers(), group)
+    if not w.format.group:
+        return mul(dot32(q, numbers), mul(scale, flush(w.d).T))
+    acc = np.zeros((len(x), len(numbers)), np.float32)
+    for g in range(scale.shape[1]):
+        some = slice(g * group, (g + 1) * group)
+        p = dot32(q[:, some], numbers[:, some])
+        if is_mx:
+            first, second = _halves(w.d[:, g])
+            acc = fma32(mul(mul(p, first), scale[:, g, None]), second, acc)
+        else:
+            acc = fma32(p, mul(scale[:, g, None], flush(w.d[None, :, g])), acc)
+    return acc
+
+
+def _halves(powers: F32) -> tuple[F32, F32]:
+    """Two normal powers of two whose product is 2^-127 .. 2^127."""
+    code = e8m0_codes(powers).astype(np.int64)
+    first = code >> 1
+    return np.ldexp(np.float32(1), first - 63).astype(np.float32), np.ldexp(np.float32(1), code - first - 64).astype(np.float32)
 
 
 def _apart_dot(x: F32, w: QuantizedParts) -> F32:

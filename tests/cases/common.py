@@ -67,6 +67,8 @@ def stored(name: str, values: F32, form: str = "f32") -> RawTensor:
         drawn = 8 + np.rint(normal(name + "zeros", *scales.shape, scale=3)).clip(-8, 7)
         zeros = RawTensor("zeros", "u8", scales.shape, drawn.astype(np.uint8).reshape(-1))
     kind = next((kind for kind in FLOAT_FORMATS if kind in more), raw.scales.format)  # type: ignore[union-attr]
+    if kind == raw.scales.format:  # type: ignore[union-attr]
+        return replace(raw, zeros=zeros)
     return replace(raw, scales=stored("scales", scales, kind), zeros=zeros)
 
 

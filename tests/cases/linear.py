@@ -65,7 +65,7 @@ def _sizes(form: str) -> list[tuple[int, tuple[int, ...]]]:
     return [(256, (1,)), (256, (16,)), (512, (17,)), (768, (40,)), (256, (24, 8, 8))]
 
 
-_EPILOGUES: tuple[dict[str, Any], ...] = (
+EPILOGUES: tuple[dict[str, Any], ...] = (
     {"has_bias": True},
     {"activation": "silu", "has_bias": True},
     {"activation": "gelu"},
@@ -101,7 +101,7 @@ CASES = (
     *(
         Case(f"{form}_epilogue_{i}", form, 7, 64, (33,), **options)
         for form in ("bf16", "q4_1", "w8a8", "i4g64")
-        for i, options in enumerate(_EPILOGUES)
+        for i, options in enumerate(EPILOGUES)
     ),
     Case("bf16_chunks", "bf16", 83, 800, (50,)),
     Case("bf16_row_blocks", "bf16", 530, 40, (33,)),

@@ -22,6 +22,8 @@ from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 
 NUM_THREADS = 2
 EMULATED = "octavo._avx_emulated"
+#: of ops that no CPU has kernels for
+GPU_TABLES = ("linear_f8",)
 GPU_LEVELS = ("simt", "mma", "mmawide", "mmafast", "mmafastwide")
 
 
@@ -43,6 +45,10 @@ class Cell:
     @property
     def name(self) -> str:
         return f"{self.platform}-{self.level}"
+
+    def concerns(self, table: str) -> bool:
+        """Whether a table's cases are for this cell."""
+        return table in self.tables if self.tables else table not in GPU_TABLES or self.platform in ("reference", "gpu")
 
 
 def cells() -> list[Cell]:
