@@ -113,7 +113,7 @@ def _columns(raw: RawTensor, start: int, stop: int) -> RawTensor:
 
 
 def _scales(name: str, form: str, scales: F32) -> RawTensor:
-    """Scales as `quant` makes them: float32, bfloat16 (already rounded) for groups of integers, E8M0 where they are powers of two."""
+    """Scales as `quant` makes them: float32, bfloat16 (already rounded) for groups of integers, E8M0 for powers of two."""
     kind = scale_format(form)
     packed = e8m0_codes(scales) if kind == "f8_e8m0" else load.pack(kind, scales)
     return RawTensor(f"{name} scales", kind, scales.shape, packed.reshape(-1))

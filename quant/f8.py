@@ -5,8 +5,9 @@
     f8g128  one per row and 128 inputs, likewise (`scales_by_row` repeats those of blocks of 128 x 128)
     mxfp8   one per row and 32 inputs, f8_e8m0: powers of two (`mx.E8M0`)
 
-Packing: s = amax / 448 in float32 (zero where that is under 2^-126), or for mxfp8 the least power of two with amax <= 448 s;
-codes to nearest. Inputs of products are rounded to the same codes in the same groups, so that both sides of a product are E4M3.
+Packing: s = amax / 448 in float32 (zero where that is under 2^-126), or for mxfp8 the least power of two with
+amax <= 448 s, numbers under 2^-126 counting as zero; codes to nearest. Inputs of products are rounded to the same codes in
+the same groups, so that both sides of a product are E4M3.
 Source: the float-quantized layout of compressed-tensors (github.com/vllm-project/compressed-tensors); blocks of 128 x 128 are
 those of DeepSeek-V3 (arXiv:2412.19437); OCP Microscaling Formats (MX) Specification 1.0.
 """
@@ -51,6 +52,7 @@ def quantize(form: Format, values: npt.NDArray[Any]) -> Stored:
     groups = padded.reshape(*rows.shape[:-1], -1, group)
     peak = np.abs(groups).max(axis=-1, keepdims=True, initial=0)
     if form.name == "mxfp8":
+        groups = np.where(np.abs(groups) < TINY, np.float32(0), groups)
         d = E8M0[e8m0_above(peak, E4M3FN.largest)]
     else:
         d = peak / np.float32(E4M3FN.largest)
@@ -72,4 +74,6 @@ def scales_by_row(scales: Floats, shape: tuple[int, int], form: Format) -> Float
         return scales.reshape(wanted)
     if form.group == BLOCK and scales.shape == (-(-rows // BLOCK), wanted[1]):
         return np.repeat(scales, BLOCK, axis=0)[:rows]
-    raise ModelError(f"{form.name} {shape} takes one scale, {wanted}, or blocks of 128 x 128; got scales {scales.shape}")
+    raise ModelError(
+        f"{form.name} {shape} takes one scale, {wanted}, or blocks of 128 x 128; got scales {scales.shape}"
+    )

@@ -59,6 +59,11 @@ class Format:
         return self.scale != "none"
 
     @property
+    def is_packed_everywhere(self) -> bool:
+        """Whether weights can be rounded to it on every platform."""
+        return self.is_quantized and self.is_supported and not self.is_gpu_only
+
+    @property
     def has_scales_apart(self) -> bool:
         """True when scales (and zero points) are tensors beside the codes."""
         return self.scale == "apart"
@@ -133,17 +138,29 @@ FORMATS: tuple[Format, ...] = (
     Format("w8a8", 8, 1, 1, 0, "apart", formula=f"w = s * q; {_ROW}", max_inputs=1 << 17),
     *(_int4(group) for group in (32, 64, 128)),
     Format(
-        "f8row", 8, 1, 1, 0, "apart", code="e4m3", is_gpu_only=True,
+        "f8row",
+        8,
+        1,
+        1,
+        0,
+        "apart",
+        code="e4m3",
+        is_gpu_only=True,
         formula=f"w = s * q; over the row: {_FLOAT}; y = p * (s_a * s), no fma",
     ),
     Format(
-        "f8g128", 8, 1, 1, 128, "apart", code="e4m3", is_gpu_only=True,
+        "f8g128",
+        8,
+        1,
+        1,
+        128,
+        "apart",
+        code="e4m3",
+        is_gpu_only=True,
         formula=f"w = s * q; per 128: {_FLOAT}; acc = fma(p, s_a * s, acc)",
     ),
     Format("mxfp8", 8, 1, 1, 32, "apart", code="e4m3", is_gpu_only=True, formula=f"w = 2^e q; {_MX}"),
-    Format(
-        "mxfp4", 4, 32, 17, 32, "e8m0", gguf_type=39, code="e2m1", is_gpu_only=True, formula=f"w = 2^e q; {_MX}"
-    ),
+    Format("mxfp4", 4, 32, 17, 32, "e8m0", gguf_type=39, code="e2m1", is_gpu_only=True, formula=f"w = 2^e q; {_MX}"),
     Format("f64", 64, 1, 8, gguf_type=28, safetensors_dtype="F64"),
     Format("i8", 8, 1, 1, gguf_type=24, safetensors_dtype="I8"),
     Format("i16", 16, 1, 2, gguf_type=25, safetensors_dtype="I16"),

@@ -25,7 +25,6 @@ Floats = npt.NDArray[np.float32]
 BLOCK = 32
 
 
-
 def mxfp4_of_blocks(raw: npt.NDArray[Any]) -> Floats:
     """float32 [..., blocks * 32] of GGUF blocks, uint8 [..., blocks * 17]. ModelError for a scale that is NaN."""
     if raw.dtype != np.uint8 or raw.shape[-1] % 17:

@@ -51,7 +51,7 @@ class QuantizedParts:
             return self._dequantize_apart()
         shape = self.codes.shape
         if self.format.code != "int":
-            return self.numbers() * self._spread(self.d)
+            return self._dequantize_apart()
         block, group = self.format.block_size, self.format.group
         q = self.codes.astype(np.float32).reshape(-1, block // group, group)
         if self.format.zero_point:

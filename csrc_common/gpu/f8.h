@@ -15,6 +15,17 @@ struct F8 {
   static constexpr int blocks = blocks_of;
   static constexpr bool is_mx = is_mx_of, is4 = Codes::kRecordBytes == Codes4::kRecordBytes;
   static OCTAVO_GPU_FN int64_t group(int64_t k) { return blocks ? 32 * blocks : k; }
+  // Codes of unit q of a block of a record, one a byte.
+  static OCTAVO_GPU_FN void unit(const uint8_t* record, int block, int q, int out, int32_t (&w)[2]) {
+    const uint8_t* at = record + Codes::unit_at(32 * block + q * kUnit, out);
+    if constexpr (is4) {
+      const auto codes = *reinterpret_cast<const uint32_t*>(at);
+      w[0] = static_cast<int32_t>(codes & 0x0F0F0F0Fu), w[1] = static_cast<int32_t>(codes >> 4 & 0x0F0F0F0Fu);
+    } else {
+      const Words2 codes = *reinterpret_cast<const Words2*>(at);
+      w[0] = codes.w[0], w[1] = codes.w[1];
+    }
+  }
   static OCTAVO_GPU_FN float number(uint8_t code) { return is4 ? vec::float_of_e2m1(code) : vec::E4M3FN::decode(code); }
 };
 using F8Row = F8<Codes8, 0, false>;

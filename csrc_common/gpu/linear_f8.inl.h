@@ -18,12 +18,14 @@ OCTAVO_GPU_FN void linear_f8(const Step& step, const LinearArgs& a) {
   for (int64_t rec = 0; rec < lay.records; ++rec) {
     const uint8_t* record = weight + lay.panel(tile.panel) + rec * Codes::kRecordBytes;
     float sums[4 / kParts][kRowsAtOnce];
+#pragma unroll
     for (int i = 0; i < 4 / kParts; ++i) {
       const int block = tile.part + i * kParts;
       float even[kRowsAtOnce] = {}, odd[kRowsAtOnce] = {};
       for (int q = 0; q < 4; ++q) {
         int32_t words[2];
-        Codes::group(Codes::fetch(record, q, tile.out), block, words);
+        Format::unit(record, block, q, tile.out, words);
+#pragma unroll
         for (int at = 0; at < kUnit; at += 2) {
           const uint32_t two = static_cast<uint32_t>(words[at / 4]) >> 8 * (at % 4);
           const float w0 = Format::number(static_cast<uint8_t>(two)), w1 = Format::number(static_cast<uint8_t>(two >> 8));
@@ -36,6 +38,7 @@ OCTAVO_GPU_FN void linear_f8(const Step& step, const LinearArgs& a) {
       }
       for (int r = 0; r < kRowsAtOnce; ++r) sums[i][r] = even[r] + odd[r];
     }
+#pragma unroll
     for (int block = 0; block < 4; ++block) {
       const int64_t at = 4 * rec + block;
       for (int r = 0; r < kRowsAtOnce; ++r) p[r] = p[r] + shuffle(sums[block / kParts][r], block % kParts * kPanel + tile.out);

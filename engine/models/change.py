@@ -59,9 +59,7 @@ def _check(part: RawTensor, form: Format, num_in: int) -> None:
             f"{', '.join(FLOAT_FORMATS)} are quantized: leave it out (--quantization none), or take a checkpoint of floats"
         )
     if not _fits(form, num_in):
-        fitting = [
-            other.name for other in FORMATS if other.is_quantized and other.is_supported and not other.is_gpu_only and _fits(other, num_in)
-        ]
+        fitting = [other.name for other in FORMATS if other.is_packed_everywhere and _fits(other, num_in)]
         most = f" of at most {form.max_inputs}" if form.max_inputs else ""
         raise ModelError(
             f"{name}: quantization {form.name} was asked for, and the tensor has rows of {num_in} values; it takes rows{most} "

@@ -121,13 +121,15 @@ def integer_dot(x: F32, w: QuantizedParts) -> F32:
 
 
 def quantize_f8(x: F32, group: int, *, is_mx: bool) -> tuple[F32, F32]:
-    """(numbers E4M3 [M, K], scales [M, K / group]) of finite rows: s = amax / 448, q = e4m3(x / s), s = 0 gives 0; with `is_mx` s is
-    the least power of two from 2^-126 on with amax <= 448 s."""
+    """(numbers E4M3 [M, K], scales [M, K / group]) of finite rows: s = amax / 448, q = e4m3(x / s), s = 0 gives 0; with `is_mx`
+    s is the least power of two from 2^-126 on with amax <= 448 s."""
     groups = flush(x).reshape(x.shape[0], x.shape[1] // group, group)
     peak = np.abs(groups).max(axis=-1)
     scale = E8M0[np.maximum(e8m0_above(peak, E4M3FN.largest), 1)] if is_mx else div(peak, np.float32(E4M3FN.largest))
     with np.errstate(all="ignore"):
-        ratio = np.where(scale[..., None] > 0, flush(np.divide(groups, scale[..., None], dtype=np.float32)), np.float32(0))
+        ratio = np.where(
+            scale[..., None] > 0, flush(np.divide(groups, scale[..., None], dtype=np.float32)), np.float32(0)
+        )
     return E4M3FN.decode(E4M3FN.encode(ratio)).reshape(x.shape), scale.astype(np.float32)
 
 
@@ -155,7 +157,9 @@ def _halves(powers: F32) -> tuple[F32, F32]:
     """Two normal powers of two whose product is 2^-127 .. 2^127."""
     code = e8m0_codes(powers).astype(np.int64)
     first = code >> 1
-    return np.ldexp(np.float32(1), first - 63).astype(np.float32), np.ldexp(np.float32(1), code - first - 64).astype(np.float32)
+    return np.ldexp(np.float32(1), first - 63).astype(np.float32), np.ldexp(np.float32(1), code - first - 64).astype(
+        np.float32
+    )
 
 
 def _apart_dot(x: F32, w: QuantizedParts) -> F32:

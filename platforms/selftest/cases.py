@@ -20,6 +20,7 @@ from octavo.platforms.selftest.joined import FORMS, norm_prepare, rope_append
 from octavo.platforms.selftest.values import (
     APART,
     FORMATS,
+    GPU_FORMATS,
     LINEAR_FORMATS,
     batch,
     one_layer,
@@ -37,12 +38,14 @@ TILES = (70, 300)  # rows and outputs of more than one tile of every kernel
 _KINDS = {
     "f32": "f32", "f16": "f16", "bf16": "bf16", "q4_0": "q4g32", "q4_1": "q4g32", "q5_0": "q5g32", "q5_1": "q5g32",
     "q8_0": "q8g32", "q2_k": "q2k", "q3_k": "q3k", "q4_k": "q4k", "q5_k": "q5k", "q6_k": "q6k", "w8a8": "w8a8",
-    "i4g32": "i4", "i4g64": "i4", "i4g128": "i4",
+    "i4g32": "i4", "i4g64": "i4", "i4g128": "i4", **{form: form for form in GPU_FORMATS},
 }  # fmt: skip
-_PREPARE = {"bf16": "prepare_bf16", "w8a8": "prepare_i8row"}
+_PREPARE = {"bf16": "prepare_bf16", "w8a8": "prepare_i8row", "f8row": "prepare_f8row", "f8g128": "prepare_f8g128"}
+_PREPARE |= dict.fromkeys(("mxfp8", "mxfp4"), "prepare_f8g32")
 _PREPARE |= dict.fromkeys(("q4g32", "q5g32", "q8g32"), "prepare_i8g32")
 _PREPARE |= {f"q{bits}k": "prepare_i8g256" for bits in (2, 3, 4, 5, 6)}
-_DEPTHS = {"w8a8": 1104, "i4g64": 168, "i4g128": 168}  # more than one pass over the inputs, a short last group
+#: more than one pass over the inputs, a short last group
+_DEPTHS = {"w8a8": 1104, "i4g64": 168, "i4g128": 168, "f8g128": 168, "mxfp8": 168}
 
 
 class Cell(Protocol):
@@ -270,8 +273,8 @@ _CASES: tuple[Case, ...] = (
     *(Case(op, (op,), partial(_norm, op)) for op in ("rms_norm", "layer_norm")),
     Case("rope", ("rope",), _rope),
     *(Case(op, (op,), partial(_rows, op)) for op in ("softcap", "gather_rows", "pool")),
-    *(_linear_case(form, rows) for form in LINEAR_FORMATS for rows in (FEW, MANY)),
-    *(_linear_case(form, TILES[0]) for form in LINEAR_FORMATS),
+    *(_linear_case(form, rows) for form in (*LINEAR_FORMATS, *GPU_FORMATS) for rows in (FEW, MANY)),
+    *(_linear_case(form, TILES[0]) for form in (*LINEAR_FORMATS, *GPU_FORMATS)),
     *(Case(f"linear {f} whole", _linear_case(f, FEW).covers, partial(_whole, f)) for f in ("i4g32", "i4g64", "i4g128")),
     *(
         Case(f"linear {f} activations", (f"linear_{_KINDS[f]}", f"pack_{f}"), partial(_activations, f))

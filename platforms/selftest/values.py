@@ -37,6 +37,8 @@ APART: dict[str, tuple[tuple[str, bool], ...]] = {
     "i4g128": (("f32", False), ("f16", True)),
 }
 LINEAR_FORMATS = (*FORMATS, *APART)
+#: weights of small floats, which GPUs have kernels for, and the type of their scales
+GPU_FORMATS = {"f8row": "f32", "f8g128": "bf16", "mxfp8": "f8_e8m0", "mxfp4": ""}
 
 
 def words(name: str, count: int) -> NDArray[np.uint32]:
@@ -70,6 +72,8 @@ def tensor(name: str, form: str, rows: int, width: int) -> RawTensor:
 
 def tensors(name: str, form: str, rows: int, width: int) -> list[RawTensor]:
     """A stored tensor [rows, width] in every layout that the format is tested in."""
+    if form in GPU_FORMATS:
+        return [_small_floats(name, form, rows, width)]
     if form not in APART:
         return [tensor(name, form, rows, width)]
     row = format_named(form)
@@ -83,6 +87,22 @@ def tensors(name: str, form: str, rows: int, width: int) -> list[RawTensor]:
         kept = RawTensor("zeros", "u8", shape, zeros) if has_zeros else None
         out.append(RawTensor(name, form, (rows, width), codes, scales, kept))
     return out
+
+
+def _small_floats(name: str, form: str, rows: int, width: int) -> RawTensor:
+    """Any codes but NaN; powers of two from 2^-6 to 2."""
+    row = format_named(form)
+    codes = (words(name, row.num_bytes((rows, width))) >> np.uint32(24)).astype(np.uint8)
+    if form == "mxfp4":
+        blocks = codes.reshape(-1, row.block_bytes)
+        blocks[:, 0] = 121 + blocks[:, 0] % 8
+        return RawTensor(name, form, (rows, width), codes)
+    codes = np.where((codes & 0x7F) == 0x7F, codes - np.uint8(1), codes)
+    shape, kind = (rows, row.num_groups(width)), GPU_FORMATS[form]
+    count = shape[0] * shape[1]
+    powers = (121 + (words(f"{name} powers", count) >> np.uint32(29))).astype(np.uint8)
+    stored = powers if kind == "f8_e8m0" else _small(f"{name} {kind}", kind, count)
+    return RawTensor(name, form, (rows, width), codes, RawTensor("scales", kind, shape, stored))
 
 
 def _small(name: str, kind: str, count: int) -> NDArray[np.uint8]:

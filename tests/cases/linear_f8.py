@@ -26,7 +26,11 @@ CASES = (
     ),
     *(Case(f"{form}_200_33", form, 3, 200, (33,)) for form in ("f8row", "f8g128", "mxfp8")),
     *(Case(f"{form}_rows_{rows}", form, rows, 320, (66,)) for form in FORMS[1:] for rows in (0, 1, 17, 130)),
-    *(Case(f"{form}_epilogue_{i}", form, 7, 64, (33,), **how) for form in ("f8g128", "mxfp4") for i, how in enumerate(EPILOGUES)),
+    *(
+        Case(f"{form}_epilogue_{i}", form, 7, 64, (33,), **how)
+        for form in ("f8g128", "mxfp4")
+        for i, how in enumerate(EPILOGUES)
+    ),
     *(Case(f"{form}_denormal", form, 7, 64, (9,), x_scale=3e-38, tolerance=1.0) for form in ("f8row", "mxfp8")),
     *(Case(f"{form}_zero_rows", form, 3, 64, (9,), x_scale=0.0) for form in ("f8g128", "mxfp4")),
     *(Case(f"{form}_codes", form, 5, 256, (34,)) for form in ("f8row", "mxfp8", "mxfp4")),
@@ -35,7 +39,7 @@ CASES = (
 
 
 def inputs(case: Case) -> dict[str, Any]:
-    """As `linear.inputs`; `_codes` has every code in every place of a record, `_ends` the scales 2^-127, 2^-126, 2^100 and 2^110."""
+    """As `linear.inputs`; `_codes` has every code, `_ends` the scales 2^-127, 2^-126, 2^100 and 2^110."""
     given = linear.inputs(case)
     if case.name.endswith("_codes"):
         given["tensors"] = [_all_codes(given["tensors"][0])]

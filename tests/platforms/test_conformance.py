@@ -90,7 +90,12 @@ def test_reference_is_within_tolerance_of_float64(table: str, name: str) -> None
 
 @pytest.mark.parametrize(
     ("table", "name", "cell"),
-    [pytest.param(*case, cell, id="-".join((*case, cell.name))) for case in CASES for cell in OTHERS if cell.concerns(case[0])],
+    [
+        pytest.param(*case, cell, id="-".join((*case, cell.name)))
+        for case in CASES
+        for cell in OTHERS
+        if cell.concerns(case[0])
+    ],
 )
 def test_cell_has_the_reference_bits(table: str, name: str, cell: Cell) -> None:
     module, case = case_of(table, name)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from octavo.engine.errors import ModelError
+from octavo.quant import load
 from octavo.quant.mx import E2M1, E8M0, mxfp4_of_blocks, mxfp4_of_pairs
 
 
@@ -51,3 +52,31 @@ def test_bad_input_is_refused() -> None:
         mxfp4_of_blocks(np.full(17, 255, np.uint8))
     with pytest.raises(ModelError, match="needs a scale per 16 bytes"):
         mxfp4_of_pairs(np.zeros((2, 32), np.uint8), np.zeros((2, 1), np.uint8))
+
+
+@pytest.mark.parametrize("exponent", [-126, -100, 0, 100, 120])
+def test_packed_blocks_read_back_as_the_nearest_numbers(exponent: int) -> None:
+    steps = np.array([0, 0.2, 0.25, 0.26, 0.75, 1.25, 1.75, 2.5, 3.5, 5, 5.01, 6, -0.2, -0.3, -2.5, -6], np.float32)
+    want = [0, 0, 0, 0.5, 1, 1, 2, 2, 4, 4, 6, 6, 0, -0.5, -2, -6]  # ties go to the even code
+    values = np.ldexp(np.tile(steps, 2), exponent)[None]
+    raw = load.pack("mxfp4", values)
+    assert np.array_equal(
+        load.unpack("mxfp4", raw.reshape(-1), (1, 32)), np.ldexp(np.tile(np.float32(want), 2), exponent)[None]
+    )
+    parts = load.codes("mxfp4", raw.reshape(-1), (1, 32))
+    assert parts.d.tolist() == [[2.0**exponent]] and 8 not in parts.codes
+
+
+def test_a_peak_above_six_takes_the_next_power_of_two() -> None:
+    for peak, scale in ((6, 1), (6.01, 2), (12, 2), (3, 0.5), (2.0**-140, 2.0**-127), (0, 2.0**-127)):
+        raw = load.pack("mxfp4", np.full((1, 32), peak, np.float32))
+        assert load.codes("mxfp4", raw.reshape(-1), (1, 32)).d.tolist() == [[scale]]
+
+
+def test_stored_numbers_of_eight_bits_are_read_by_their_tables() -> None:
+    codes = np.array([0x38, 0x7E, 0x80, 0xFF], np.uint8)
+    assert load.unpack("f8_e4m3", codes, (4,))[:3].tolist() == [1, 448, 0]
+    assert load.unpack("f8_e5m2", codes[:1], (1,)).tolist() == [0.5] and np.isnan(
+        load.unpack("f8_e5m2", codes[1:2], (1,))
+    )
+    assert load.unpack("f8_e8m0", np.array([0, 127, 254], np.uint8), (3,)).tolist() == [2.0**-127, 1, 2.0**127]

@@ -10,7 +10,9 @@ from octavo.engine.errors import ModelError
 from octavo.quant import load, scale_min
 from octavo.quant.formats import FORMATS
 
-QUANTIZED = [f.name for f in FORMATS if f.is_quantized and f.is_supported and not f.has_scales_apart]
+QUANTIZED = [
+    f.name for f in FORMATS if f.is_quantized and f.is_supported and f.code == "int" and not f.has_scales_apart
+]
 COMPUTED = ["f32", "f16", "bf16", *QUANTIZED]
 SHAPE = (12, 1024)
 

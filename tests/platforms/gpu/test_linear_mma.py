@@ -24,7 +24,7 @@ from octavo.platforms.gpu.selftest import GpuCell
 KINDS = {
     **dict.fromkeys(("w8a8", "q4g32", "q5g32", "q8g32", "q2k", "q3k", "q4k", "q5k", "q6k"), ("mma", "mma")),
     "i4": ("mma", "mmafast"),
-    **dict.fromkeys(("bf16", "f16"), ("simt", "mmafast")),
+    **dict.fromkeys(("bf16", "f16", "f8row", "f8g128", "mxfp8", "mxfp4"), ("simt", "mmafast")),
 }
 FORMS = {
     "q4_0": "q4g32",
@@ -48,6 +48,10 @@ CASES = (
     *(f"q{bits}_k_768_40" for bits in range(2, 7)),
     *("w8a8_rows_17", "i4g64+z+f16_rows_17", "q4_0_rows_33", "q4_k_rows_33", "q6_k_rows_33"),
     *("q5_0_rows_130", "q2_k_rows_130", "bf16_rows_33"),
+)
+F8_CASES = (
+    *("f8row_codes", "mxfp8_codes", "mxfp4_codes", "mxfp8_ends", "mxfp4_ends", "f8g128_200_33"),
+    *(f"{form}_rows_17" for form in ("f8row+bf16", "f8g128", "mxfp8", "mxfp4")),
 )
 
 
@@ -74,15 +78,16 @@ def expected_kernel(form: str, rows: int, numerics: str) -> str:
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 @pytest.mark.parametrize("device", list(DEVICES))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", (*CASES, *F8_CASES))
 def test_products_run_on_matrix_units(name: str, device: str, numerics: str) -> None:
     if device in emulated_device.ARCHS and (reason := emulated_device.missing()):
         pytest.skip(reason)
-    module, case = case_of("linear", name)
+    table = "linear_f8" if name in F8_CASES else "linear"
+    module, case = case_of(table, name)
     cell = Watched(platform(device, numerics).native)
     got = np.asarray(module.run(cell, case))
     ran = cell.made.last_variant("linear")
-    want = expected_of_fast(ran, module, case, reference_result("linear", name))
+    want = expected_of_fast(ran, module, case, reference_result(table, name))
     assert ran == expected_kernel(case.form.split("+")[0], case.rows, numerics)
     if "fast" in ran:
         gap = float(np.abs(got - want).max(initial=0)) / max(float(np.abs(want).max(initial=0)), 1e-30)
