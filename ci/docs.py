@@ -44,7 +44,7 @@ def formats() -> str:
 
     rows = []
     for form in FORMATS:
-        if form.is_supported and (form.is_quantized or form.name in ("f32", "f16", "bf16")):
+        if form.is_packed_everywhere or form.name in ("f32", "f16", "bf16"):
             bits = f"{form.bits_per_weight:g}"
             group = "a row" if form.group == 0 else str(form.group) if form.group > 1 else "-"
             where = [
