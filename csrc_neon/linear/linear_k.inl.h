@@ -5,6 +5,7 @@
 // with three rows and more for half a panel; float sums, used once in 256 inputs, in memory.
 #pragma once
 #include "linear/codes.inl.h"
+#include "linear/k_layouts.inl.h"
 #include "linear/tile_walk.inl.h"
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 #include "linear/k_pairs.inl.h"
@@ -12,21 +13,6 @@
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
-
-// Where the fields of a record are. kGroup: inputs of a sub-scale; kPairs: a scale and its minimum share a byte.
-template <class P>
-struct KLayout {
-  using Codes = PlaneCodes<P::kLow, P::kHigh, P::kZero>;
-  static constexpr int kGroup = P::kGroup;
-  static constexpr bool kMin = P::kMin, kPairs = P::kPairs, kSigned = P::kSigned, kFolds = P::kFolds;
-  static constexpr int64_t kScalesAt = P::kScalesAt, kMinsAt = P::kMinsAt, kHalvesAt = P::kHalvesAt, kBytes = P::kBytes;
-};
-struct Q4kLayout {
-  using Codes = NibbleCodes;
-  static constexpr int kGroup = 32;
-  static constexpr bool kMin = true, kPairs = false, kSigned = false, kFolds = false;
-  static constexpr int64_t kScalesAt = 2048, kMinsAt = 2176, kHalvesAt = 2304, kBytes = 2368;
-};
 
 // Sub-scales or minima of N parts from `part0` on, as int16.
 template <bool is_signed, int N>

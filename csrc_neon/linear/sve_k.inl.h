@@ -1,24 +1,10 @@
 // linear_{q6k,q5k,q4k,q3k,q2k} by vectors of SVE; arithmetic and order as in linear_k.inl.h.
 #pragma once
+#include "linear/k_layouts.inl.h"
 #include "linear/sve_codes.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
-
-// Where the fields of a record are. kGroup: inputs of a sub-scale; kPairs: a scale and its minimum share a byte.
-template <class L>
-struct KLayout {
-  using Codes = PlaneCodes<L::kLow, L::kHigh, L::kZero>;
-  static constexpr int kGroup = L::kGroup;
-  static constexpr bool kMin = L::kMin, kPairs = L::kPairs, kSigned = L::kSigned;
-  static constexpr int64_t kScalesAt = L::kScalesAt, kMinsAt = L::kMinsAt, kHalvesAt = L::kHalvesAt, kBytes = L::kBytes;
-};
-struct Q4kLayout {
-  using Codes = NibbleCodes;
-  static constexpr int kGroup = 32;
-  static constexpr bool kMin = true, kPairs = false, kSigned = false;
-  static constexpr int64_t kScalesAt = 2048, kMinsAt = 2176, kHalvesAt = 2304, kBytes = 2368;
-};
 
 template <class L>
 OCTAVO_INLINE svint32_t sub_scale(const uint8_t* record, int group, int part) {
