@@ -5,10 +5,10 @@
 //
 //   few   a block computes one panel of 16 outputs for 16 rows; its four waves each take a super-block per round, with those of
 //         kAhead rounds on their way; every thread then joins the four of a round in order for its own outputs and rows.
-//   wide  a wave computes kSuperPanels panels x kSuperTiles tiles of 16 rows in registers.
+//   wide  a wave computes a panel x kSuperTiles tiles of 16 rows in registers; inputs come through shared memory.
 #pragma once
 
-#include "gpu/mma_tiles.h"
+#include "gpu/mma_inputs.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
@@ -54,15 +54,20 @@ template <class Format>
 struct SuperBlock {
   RecordUnits<typename Format::Codes> half[2];
   Words4 subs[kUnits], mins[Format::has_min ? kUnits : 1];
-  OCTAVO_GPU_FN void fetch(const LinearArgs& a, const Layout<typename Format::Codes>& lay, const SuperLayout& side, int64_t panel,
-                           int64_t g) {
-    const uint8_t* records = static_cast<const uint8_t*>(a.weight) + lay.panel(panel) + 2 * g * Format::Codes::kRecordBytes;
-    for (int i = 0; i < 2; ++i) half[i].fetch(records + i * Format::Codes::kRecordBytes);
+  OCTAVO_GPU_FN void fetch_half(const LinearArgs& a, const Layout<typename Format::Codes>& lay, int64_t panel, int64_t g, int i) {
+    half[i].fetch(static_cast<const uint8_t*>(a.weight) + lay.panel(panel) + (2 * g + i) * Format::Codes::kRecordBytes);
+  }
+  OCTAVO_GPU_FN void fetch_subs(const Layout<typename Format::Codes>& lay, const SuperLayout& side, int64_t panel, int64_t g) {
     for (int u = 0; u < kUnits; ++u) {
       const int64_t entry = lay.entry(panel, g, unit_row(u));
       subs[u] = reinterpret_cast<const Words4*>(side.subs)[entry];
       if constexpr (Format::has_min) mins[u] = reinterpret_cast<const Words4*>(side.mins)[entry];
     }
+  }
+  OCTAVO_GPU_FN void fetch(const LinearArgs& a, const Layout<typename Format::Codes>& lay, const SuperLayout& side, int64_t panel,
+                           int64_t g) {
+    for (int i = 0; i < 2; ++i) fetch_half(a, lay, panel, g, i);
+    fetch_subs(lay, side, panel, g);
   }
   // Step i of 32 inputs.
   OCTAVO_GPU_FN void fold(OperandI8& low, OperandI8& high, int i) const {
@@ -188,68 +193,89 @@ OCTAVO_GPU_FN void linear_k256_few(const Step& step, const LinearArgs& a) {
   }
 }
 
-// Lanes of AMD's matrix cores of wave64 hold 4 values of a product, others 8.
-constexpr int kSuperPanels = 1, kSuperTiles = kValues == 4 ? 4 : 2;
+// Rows of a block, as tables of kernels name them, and tiles that a wave's registers hold at a time.
+constexpr int kSuperRows = kValues == 4 ? 128 : 64, kSuperTiles = kValues == 4 ? 8 : 2;
+constexpr bool kSuperShares = kUnits < 4;           // RDNA 3 has no registers to spare for what is on its way
+constexpr int kSuperSteps = kSuperShares ? 2 : 1;  // of 32 inputs at once
+using SuperInputs = InputStage<kSuperTiles>;
+constexpr int kSuperWords =
+    2 * SuperInputs::kWords > kMmaWaves * kStaged<kSuperTiles> ? 2 * SuperInputs::kWords : kMmaWaves * kStaged<kSuperTiles>;
 
 template <class Format>
 OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
-  OCTAVO_SHARED(float, staged, kMmaWaves * kStaged<kSuperTiles>);
+  OCTAVO_SHARED(Words4, shared_units, kSuperWords / 4);
+  int32_t* const shared = shared_units[0].w;
   const Layout<typename Format::Codes> lay(a.n, a.k, 256);
   const SuperLayout side(a, lay);
-  const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kSuperPanels;
-  const int64_t first_row = static_cast<int64_t>(block_x()) * kSuperTiles * kTile, rows = num_rows(a.rows, step);
-  if (first_row >= rows || first_panel >= lay.panels) return;
-  const auto panel_of = [&](int p) { return first_panel + p < lay.panels ? first_panel + p : lay.panels - 1; };
-  float acc[kSuperPanels][kSuperTiles][kValues] = {};
-  for (int64_t g = 0; g < lay.groups; ++g) {
-    SumsI32 low[kSuperPanels][kSuperTiles], high[kSuperPanels][kSuperTiles];
-    SuperBlock<Format> block[kSuperPanels];
+  const int64_t own = static_cast<int64_t>(block_y()) * kMmaWaves + wave(), panel = own < lay.panels ? own : lay.panels - 1;
+  const int64_t first_of_block = static_cast<int64_t>(block_x()) * kSuperRows, rows = num_rows(a.rows, step);
+  const int64_t stages = 2 * lay.groups;
+#pragma unroll 1
+  for (int64_t first_row = first_of_block; first_row < first_of_block + kSuperRows && first_row < rows; first_row += kSuperTiles * kTile) {
+    SuperInputs inputs;
+    if (kSuperShares) {
+      inputs.fetch(a, first_row, rows, 0, 4 * stages);
+      inputs.store(shared);
+      sync_shared();
+    }
+    float acc[kSuperTiles][kValues] = {};
+    for (int64_t g = 0; g < lay.groups; ++g) {
+      SumsI32 low[kSuperTiles], high[kSuperTiles];
+      SuperBlock<Format> block;
+      block.fetch_subs(lay, side, panel, g);
 #pragma unroll
-    for (int p = 0; p < kSuperPanels; ++p) block[p].fetch(a, lay, side, panel_of(p), g);
+      for (int half = 0; half < 2; ++half) {
+        if (kUnits == 4) keep_order();  // more at once takes too many registers
+        block.fetch_half(a, lay, panel, g, half);
+        const int64_t stage = 2 * g + half;
+        const int32_t* const codes = shared + half * SuperInputs::kWords;
+        if (kSuperShares && stage + 1 < stages) inputs.fetch(a, first_row, rows, stage + 1, 4 * stages);
 #pragma unroll
-    for (int at = 0; at < 8; ++at) {
-      OperandI8 w_low[kSuperPanels], w_high[kSuperPanels];
+        for (int first = 0; first < 4; first += kSuperSteps) {
+          OperandI8 w_low[kSuperSteps], w_high[kSuperSteps];
 #pragma unroll
-      for (int p = 0; p < kSuperPanels; ++p) block[p].fold(w_low[p], w_high[p], at);
+          for (int i = 0; i < kSuperSteps; ++i) block.fold(w_low[i], w_high[i], 4 * half + first + i);
+#pragma unroll
+          for (int t = 0; t < kSuperTiles; ++t) {
+            if (t % 2 == 0 && first_row + t * kTile >= rows) break;
+            OperandI8 x[kSuperSteps];
+            if constexpr (kSuperShares) SuperInputs::load(x, codes, t, first);
+            else load_rows(x[0], a.x, a.ldx, first_row + t * kTile, rows, 128 * stage + 32 * first);
+#pragma unroll
+            for (int i = 0; i < kSuperSteps; ++i) {
+              mma(low[t], w_low[i], x[i]);
+              mma(high[t], w_high[i], x[i]);
+            }
+          }
+          if (kUnits == 4) keep_order();
+        }
+        if (kSuperShares && stage + 1 < stages) inputs.store(shared + (1 - half) * SuperInputs::kWords);
+        if (kSuperShares) sync_shared();
+      }
 #pragma unroll
       for (int t = 0; t < kSuperTiles; ++t) {
-        OperandI8 x;
-        load_rows(x, a.x, a.ldx, first_row + t * kTile, rows, g * 256 + at * 32);
-#pragma unroll
-        for (int p = 0; p < kSuperPanels; ++p) {
-          mma(low[p][t], w_low[p], x);
-          mma(high[p][t], w_high[p], x);
-        }
-      }
-      if (kUnits < 4 && at == 3) sync_wave();  // loads of the second half stay behind it: all at once take too many registers
-    }
-#pragma unroll
-    for (int t = 0; t < kSuperTiles; ++t) {
-      OperandI8 x_low, x_high;
-      if constexpr (Format::has_min) input_sums<Format::group>(x_low, x_high, a, first_row + t * kTile, rows, g);
-#pragma unroll
-      for (int p = 0; p < kSuperPanels; ++p) {
+        if (first_row + t * kTile >= rows) break;
+        if (kUnits == 4) keep_order();
         SumsI32 min_low, min_high;
         if constexpr (Format::has_min) {
-          OperandI8 w;
-          block[p].minima(w);
+          OperandI8 w, x_low, x_high;
+          input_sums<Format::group>(x_low, x_high, a, first_row + t * kTile, rows, g);
+          block.minima(w);
           mma(min_low, w, x_low);
           mma(min_high, w, x_high);
         }
 #pragma unroll
         for (int v = 0; v < kValues; ++v) {
-          const int64_t entry = lay.entry(panel_of(p), g, row_of_a(v)), row = first_row + t * kTile + row_of_b(v);
-          acc[p][t][v] = join_super<Format>(
-              acc[p][t][v], joined(low[p][t].v[v], high[p][t].v[v]), joined(min_low.v[v], min_high.v[v]),
-              float_of_half(side.d[entry]), Format::has_min ? float_of_half(side.dmin[entry]) : 0.0f,
-              a.scales[(row < rows ? row : rows - 1) * a.lds + g]);
+          const int64_t entry = lay.entry(panel, g, row_of_a(v)), row = first_row + t * kTile + row_of_b(v);
+          acc[t][v] = join_super<Format>(
+              acc[t][v], joined(low[t].v[v], high[t].v[v]), joined(min_low.v[v], min_high.v[v]), float_of_half(side.d[entry]),
+              Format::has_min ? float_of_half(side.dmin[entry]) : 0.0f, a.scales[(row < rows ? row : rows - 1) * a.lds + g]);
         }
       }
     }
+    finish_panel(a, reinterpret_cast<float*>(shared) + wave() * kStaged<kSuperTiles>, acc, own, first_row, rows);
+    sync_shared();
   }
-#pragma unroll
-  for (int p = 0; p < kSuperPanels; ++p)
-    finish_panel(a, staged + wave() * kStaged<kSuperTiles>, acc[p], first_panel + p, first_row, rows);
 }
 
 }  // namespace octavo::gpu
@@ -258,8 +284,8 @@ OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
   OCTAVO_KERNEL(linear_##kind, mma, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {           \
     octavo::gpu::linear_k256_few<octavo::gpu::FormatK256<octavo::gpu::__VA_ARGS__>>(*step_, a);                            \
   }                                                                                                                        \
-  OCTAVO_KERNEL(linear_##kind, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kSuperTiles * octavo::gpu::kTile,   \
-                octavo::gpu::kMmaWaves * octavo::gpu::kSuperPanels * octavo::gpu::kPanel) {                                \
+  OCTAVO_KERNEL(linear_##kind, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kSuperRows,                          \
+                octavo::gpu::kMmaWaves * octavo::gpu::kPanel, OCTAVO_TWO_WAVES) {                                          \
     octavo::gpu::linear_k256_wide<octavo::gpu::FormatK256<octavo::gpu::__VA_ARGS__>>(*step_, a);                           \
   }
 OCTAVO_LINEAR_K256(q2k, Codes4, 16, true, 2, false)
