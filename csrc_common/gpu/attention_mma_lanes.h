@@ -38,6 +38,8 @@ OCTAVO_GPU_FN int score_q(int) { return lane() % 4; }
 OCTAVO_GPU_FN float& score_at(SumsF32 (&s)[2], int slot, int, int j) { return s[j / 4].v[j % 4 / 2 * 4 + slot * 2 + j % 2]; }
 #endif
 
+// Where a unit of queries lies among 64 in shared memory, so that neighbouring lanes read neighbours.
+OCTAVO_GPU_FN int unit_place(int row, int q) { return kQueryIsA ? 4 * row + q : 16 * q + row; }
 // The row of a slot among 16 queries, and whether this lane speaks for it.
 OCTAVO_GPU_FN int query_row(int slot) { return kQueryIsA ? lane() / 4 + 8 * slot : lane() % 16; }
 OCTAVO_GPU_FN bool speaks_for_row() { return kQueryIsA ? lane() % 4 == 0 : lane() < 16; }
@@ -54,13 +56,37 @@ OCTAVO_GPU_FN void mma_query(SumsF32& c, const OperandBF16& query, const Operand
   }
 }
 
+// A product is made here, not where it is first needed: clang 22 sinks those of RDNA 3 behind branches, and keeps operands of all.
+OCTAVO_GPU_FN void settle(SumsF32& c) {
+#if defined(__GFX11__)
+  using F8 = float __attribute__((ext_vector_type(8)));
+  F8 sums = bits_as<F8>(c);
+  __asm__ volatile("" : "+v"(sums));
+  c = bits_as<SumsF32>(sums);
+#else
+  static_cast<void>(c);
+#endif
+}
+
+// Sums of nothing, of which RDNA 3 need not keep a copy from tile to tile.
+OCTAVO_GPU_FN void begin_sums(SumsF32& c) {
+#if defined(__GFX11__)
+  const float nothing = float_of_word(opaque(0));
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) c.v[i] = nothing;
+#else
+  c = SumsF32{};
+#endif
+}
+
 // Over the lanes that have the same query.
 template <class Fold>
 OCTAVO_GPU_FN float over_row(float x, Fold&& fold) {
   if constexpr (kQueryIsA) {
     for (int apart = 1; apart < 4; apart *= 2) x = fold(x, shuffle_xor(x, apart));
   } else {
-    for (int apart = 16; apart < kWave; apart *= 2) x = fold(x, shuffle_xor(x, apart));
+    const int mine = opaque(lane());
+    for (int apart = 16; apart < kWave; apart *= 2) x = fold(x, shuffle(x, mine ^ apart));
   }
   return x;
 }
@@ -89,14 +115,15 @@ OCTAVO_GPU_FN int32_t pack_small(float low, float high) {
   return static_cast<int32_t>(static_cast<uint32_t>(word_of_float(low)) >> 16 | (static_cast<uint32_t>(word_of_float(high)) & 0xFFFF0000u));
 }
 
-// Weights as an operand: runs of 8 keys of the lane's queries.
-OCTAVO_GPU_FN void weights_operand(OperandBF16& to, const float (&w)[kSlots][kScoreUnits][8]) {
+// Weights as an operand, or a part of it (KVUnits): runs of 8 keys of the lane's queries.
+template <class Units>
+OCTAVO_GPU_FN void weights_operand(typename Units::Operand& to, const float (&w)[kSlots][kScoreUnits][8], int part) {
 #if defined(__GFX11__)
 #pragma unroll
   for (int u = 0; u < kScoreUnits; ++u)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int32_t mine = pack_bf16(w[0][u][2 * i], w[0][u][2 * i + 1]), other = shuffle_xor(mine, 16);
+      const int32_t mine = Units::pack(w[0][u][2 * i], w[0][u][2 * i + 1], part), other = shuffle_xor(mine, 16);
       to.w[2 * u][i] = lane() < 16 ? mine : other;
       to.w[2 * u + 1][i] = lane() < 16 ? other : mine;
     }
@@ -106,7 +133,7 @@ OCTAVO_GPU_FN void weights_operand(OperandBF16& to, const float (&w)[kSlots][kSc
 #pragma unroll
     for (int u = 0; u < kScoreUnits; ++u)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to.w[s + u][i] = pack_bf16(w[s][u][2 * i], w[s][u][2 * i + 1]);
+      for (int i = 0; i < 4; ++i) to.w[s + u][i] = Units::pack(w[s][u][2 * i], w[s][u][2 * i + 1], part);
 #endif
 }
 

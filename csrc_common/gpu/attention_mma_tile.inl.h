@@ -5,88 +5,61 @@
 // depend on the rows beside it.
 #pragma once
 
-#include "gpu/attention_mma_lanes.h"
-#include "gpu/packed.h"
-#include "gpu/pages.inl.h"
+#include "gpu/attention_mma_rows.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
 namespace octavo::gpu {
 
-constexpr int kKeys = 32;             // positions of a tile
+constexpr int kKeys = 32;             // positions of a tile: two runs
 constexpr float kNone = -0x1.fp+126f; // the maximum of a row that has seen nothing
-constexpr float kLog2E = 0x1.715476p+0f;
 
 OCTAVO_GPU_FN float larger(float a, float b) { return a > b ? a : b; }
 
-// Query rows of one sequence and kv head: row r is token r / group and query head r % group.
-struct QueryRows {
-  const float* q;
-  float* y;
-  int64_t ldq, ldy;
-  const float* alibi;  // of the kv head's first query head, or null
-  int32_t group, head_dim, count, first_position, window;
-  OCTAVO_GPU_FN int32_t position(int32_t row) const { return first_position + row / group; }
-  OCTAVO_GPU_FN int32_t low(int32_t position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
-  OCTAVO_GPU_FN const float* query(int32_t row) const { return q + row / group * ldq + static_cast<int64_t>(row % group) * head_dim; }
-  OCTAVO_GPU_FN float* result(int32_t row) const { return y + row / group * ldy + static_cast<int64_t>(row % group) * head_dim; }
-};
-
-OCTAVO_GPU_FN const OperandBF16& widened(const OperandBF16& x) { return x; }
-OCTAVO_GPU_FN OperandBF16 widened(const OperandI8& x) {
-  OperandBF16 y;
-#pragma unroll
-  for (int u = 0; u < kUnits; ++u)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int32_t pair = x.w[u][i / 2] >> (i % 2 * 16);
-      y.w[u][i] = pack_small(static_cast<float>(static_cast<int8_t>(pair)), static_cast<float>(static_cast<int8_t>(pair >> 8)));
-    }
-  return y;
-}
-template <class T>
-struct RawOperand {
-  using Type = OperandBF16;
-};
-template <>
-struct RawOperand<int8_t> {
-  using Type = OperandI8;
-};
-
-// kSteps: of 32 dimensions, as many as hold head_dim.
-template <class KV, int kSteps, int kRows>
+// kSteps: of 32 dimensions, as many as hold head_dim. kIsShared: queries lie in shared memory (else in registers).
+template <class KV, int kSteps, int kRows, bool kIsShared>
 struct Flash {
   using T = typename KV::T;
-  using Raw = typename RawOperand<T>::Type;
-  static constexpr bool kEarly = kRows == 1 && kUnits * kSteps <= 4;  // values are asked for before the keys are there
-
-  static constexpr int kTogether = kUnits > 2 ? 2 : 4;                // operands that are asked for at a time
+  using Units = KVUnits<KV>;
+  using Operand = typename Units::Operand;
+  static constexpr int kTiles = 2 * kSteps;                                // of 16 dimensions
+  static constexpr int kFewestTiles = kSteps <= 2 ? 1 : kSteps <= 4 ? 4 : kTiles - 4;  // that head_dim fills: smaller ones have kernels of their own
+  static constexpr int kParts = Units::kParts;
+  // Loads that are asked for at a time, while those before them are worked on: of keys (for all 32), and tiles of values.
+  static constexpr int kKeyLoads = kSteps / Units::kStepsOfLoad, kKeysTogether = kUnits == 1 && kSteps <= 4 ? 2 : 1;
+  static constexpr int kValuesTogether = kUnits == 1 && kSteps <= 4 ? 4 : kUnits == 2 && kSteps <= 4 ? 2 : 1;
+  static constexpr int kHalves = kUnits != 2 && kSteps > (kUnits > 2 ? 4 : 6) ? 1 : 2;  // of the keys of a tile
+  static constexpr int kBuffers = kUnits > 2 || kSteps > (kUnits == 2 ? 4 : 6) ? 1 : 2;  // where there are registers for that
+  static constexpr int kKeyGroups = (kKeyLoads + kKeysTogether - 1) / kKeysTogether, kValueGroups = kTiles / kValuesTogether;
 
   const QueryRows& rows;
-  HeadPages<KV> pages;
+  RunPages<KV> pages;
   int32_t first_row;
-  float scale, softcap;
-  OperandBF16 query[kRows][kSteps];
-  int32_t low[kRows][kSlots], high[kRows][kSlots];
-  float slope[kRows][kSlots], top[kRows][kSlots], sum[kRows][kSlots];  // sum: of this lane's keys
-  SumsF32 out[kRows][2 * kSteps];
+  const int32_t* staged;  // queries in shared memory
+  float* scales;          // 64 floats of the wave in shared memory
+  float scale, softcap, cap;
+  Operand query[kIsShared ? 1 : kRows][kIsShared ? 1 : kSteps][kParts];
+  int32_t high[kRows][kSlots];                             // the last position that a row sees; -1: there is no such row
+  float top[kRows][kSlots], sum[kRows][kSlots];            // sum: of this lane's keys
+  SumsF32 out[kRows][kTiles];
 
-  OCTAVO_GPU_FN Flash(const QueryRows& rows_, const HeadPages<KV>& pages_, int32_t first, const PagedAttentionArgs& a)
-      : rows(rows_), pages(pages_), first_row(first), scale(a.softcap != 0.0f ? a.scale : a.scale * kLog2E), softcap(a.softcap) {
+  OCTAVO_GPU_FN Flash(const QueryRows& rows_, const RunPages<KV>& pages_, int32_t first, const int32_t* staged_, float* scales_,
+                      const PagedAttentionArgs& a)
+      : rows(rows_), pages(pages_), first_row(first), staged(staged_), scales(scales_),
+        scale(uniform(a.softcap != 0.0f ? a.scale : a.scale * kLog2E)), softcap(a.softcap), cap(uniform(a.softcap * kLog2E)) {
 #pragma unroll
     for (int t = 0; t < kRows; ++t)
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {
         const int32_t row = first_row + 16 * t + query_row(s);
-        const bool is_real = row < rows.count;
-        high[t][s] = is_real ? rows.position(row) : -1;
-        low[t][s] = is_real ? rows.low(high[t][s]) : 0;
-        slope[t][s] = is_real && rows.alibi ? rows.alibi[row % rows.group] * kLog2E : 0.0f;
+        high[t][s] = row < rows.count ? rows.position(row) : -1;
       }
+    if constexpr (!kIsShared) {
 #pragma unroll
-    for (int t = 0; t < kRows; ++t)
+      for (int t = 0; t < kRows; ++t)
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) load_query(query[t][step], t, step);
+        for (int step = 0; step < kSteps; ++step) load_query<KV>(query[t][step], rows, first_row + 16 * t, step);
+    }
     clear();
   }
 
@@ -96,155 +69,204 @@ struct Flash {
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) top[t][s] = kNone, sum[t][s] = 0.0f;
 #pragma unroll
-      for (int d = 0; d < 2 * kSteps; ++d) out[t][d] = SumsF32{};
+      for (int d = 0; d < kTiles; ++d) out[t][d] = SumsF32{};
     }
   }
 
-  OCTAVO_GPU_FN void load_query(OperandBF16& to, int t, int step) const {
+  // Values of some tiles of 16 dimensions; beyond head_dim, of the first one once more.
+  using ValueGroup = typename Units::RawValues[kValuesTogether];
+  OCTAVO_GPU_FN void load_values(ValueGroup& to, const uint8_t* const (&at)[kUnits], int group) const {
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const int32_t row = first_row + 16 * t + unit_row(u), dim = 32 * step + kUnit * unit_q(u);
+    for (int i = 0; i < kValuesTogether; ++i) {
+      const int tile = group * kValuesTogether + i;
+      const uint32_t offset = tile < kFewestTiles || 16 * tile < rows.head_dim ? 16u * tile * kRun * sizeof(T) : 0;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to.w[u][i] = 0;
-      if (row >= rows.count || dim >= rows.head_dim) continue;
-      const float* q = rows.query(row) + dim;
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        to.w[u][i] = static_cast<int32_t>(vec::bf16_of(q[2 * i]) | static_cast<uint32_t>(vec::bf16_of(q[2 * i + 1])) << 16);
+      for (int u = 0; u < kUnits; ++u) to[i].unit[u] = *reinterpret_cast<const typename Units::ValueUnit*>(at[u] + offset);
     }
   }
 
-  // Keys of 16 positions of the tile at `at` (its position 0), 32 dimensions. What is beyond head_dim, a multiple of 16, is any
-  // key's: queries have zeros there.
-  OCTAVO_GPU_FN void load_keys(Raw& to, const T* at, int half, int step) const {
-    const int32_t left = rows.head_dim - 32 * step, most = left >= 32 ? 3 : 1;
-    const T* from = left > 0 ? at + 32 * step : at;
-    load_operand(to, [&](int row, int q) { return from + token_of_row(half, row) * rows.head_dim + kUnit * (q & most); });
-  }
-  // Values of 16 dimensions, 32 positions, of the tile at `at` (its position 0, dimension 0).
-  OCTAVO_GPU_FN void load_values(Raw& to, const T* at, int tile) const {
-    const int32_t apart = static_cast<int32_t>(pages.block_tokens);
-    const T* from = 16 * tile < rows.head_dim ? at + 16 * tile * apart : at;
-    load_operand(to, [&](int row, int q) { return from + row * apart + kUnit * q; });
-  }
-
-  // Weights of positions that nobody sees are 0, but what lies there may be no number.
-  OCTAVO_GPU_FN void blank(OperandBF16& values, int32_t begin, int32_t from, int32_t to) const {
+  using KeyGroup = Words4[kKeysTogether][kHalves][kUnits];
+  // Some 64 bytes of keys. What is beyond head_dim, a multiple of 16, is any of the same key's: queries have zeros there.
+  OCTAVO_GPU_FN void load_keys(KeyGroup& to, const uint8_t* const (&at)[kHalves][kUnits], int32_t row_bytes, int group) const {
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u)
+    for (int i = 0; i < kKeysTogether; ++i) {
+      const int load = group * kKeysTogether + i;
+      if (load >= kKeyLoads) break;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int32_t j = begin + kUnit * unit_q(u) + 2 * i;
-        const uint32_t mask = (j >= from && j <= to ? 0xFFFFu : 0u) | (j + 1 >= from && j + 1 <= to ? 0xFFFF0000u : 0u);
-        values.w[u][i] &= static_cast<int32_t>(mask);
-      }
-  }
-  OCTAVO_GPU_FN void blank(OperandI8&, int32_t, int32_t, int32_t) const {}
-
-  // Takes positions [begin, begin + 32) in. kEdge: some row does not see all of them; [from, to]: what any row sees.
-  template <bool kEdge>
-  OCTAVO_GPU_FN void take(int32_t begin, int32_t from, int32_t to) {
-    const T* keys = pages.key(begin);
-    const T* values = pages.value(begin);
-    Raw early[kEarly ? 2 * kSteps : 1];
-    if constexpr (kEarly) {
+      for (int half = 0; half < kHalves; ++half)
 #pragma unroll
-      for (int d = 0; d < 2 * kSteps; ++d) load_values(early[d], values, d);
-    }
-    SumsF32 s[kRows][2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        if (kUnits * kSteps > 4 && step % kTogether == 0) keep_order();
-        Raw raw;
-        load_keys(raw, keys, half, step);
-        const OperandBF16 key = widened(raw);
-#pragma unroll
-        for (int t = 0; t < kRows; ++t) mma_query(s[t][half], query[t][step], key);
-      }
-    float key_scale[kScoreUnits][8], value_scale[kScoreUnits][8];
-    if constexpr (KV::kHasScales) {
-#pragma unroll
-      for (int u = 0; u < kScoreUnits; ++u)
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          key_scale[u][j] = pages.key_scale(begin)[kUnit * score_q(u) + j];
-          value_scale[u][j] = pages.value_scale(begin)[kUnit * score_q(u) + j];
+        for (int u = 0; u < kUnits; ++u) {
+          const bool is_there = 64 * load + 64 <= kFewestTiles * 16 * static_cast<int>(sizeof(T)) ||
+                                16 * opaque(unit_q(u)) < row_bytes - 64 * load;
+          const int32_t instead = load > 0 ? 64 * (load - 1) : -16 * unit_q(u);
+          to[i][half][u] = *reinterpret_cast<const Words4*>(at[half][u] + (is_there ? 64 * load : instead));
         }
     }
-    OperandBF16 weights[kRows];
+  }
+  OCTAVO_GPU_FN void multiply_keys(SumsF32 (&s)[kRows][2], const KeyGroup& raw, int first_half, int group) const {
+#pragma unroll
+    for (int i = 0; i < kKeysTogether; ++i) {
+      if (group * kKeysTogether + i >= kKeyLoads) break;
+#pragma unroll
+      for (int k = 0; k < Units::kStepsOfLoad; ++k) {
+        const int step = (group * kKeysTogether + i) * Units::kStepsOfLoad + k;
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          const Operand key = Units::key(raw[i][half], k);
+#pragma unroll
+          for (int t = 0; t < kRows; ++t)
+#pragma unroll
+            for (int part = 0; part < kParts; ++part) {
+              if constexpr (kIsShared) {
+                mma_query(s[t][first_half + half], staged_query<Operand>(staged, (t * kParts + part) * kSteps + step), key);
+              } else {
+                mma_query(s[t][first_half + half], query[t][step][part], key);
+              }
+            }
+        }
+      }
+    }
+  }
+  // Scores of all rows.
+  OCTAVO_GPU_FN void score(SumsF32 (&s)[kRows][2], const Run& first, const Run& second) const {
+#pragma unroll
+    for (int first_half = 0; first_half < 2; first_half += kHalves) {
+      const int32_t row_bytes = opaque_uniform(pages.row_bytes);
+      const uint8_t* at[kHalves][kUnits];
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) {
+          const int token = token_of_row(first_half + half, opaque(unit_row(u)));
+          at[half][u] = (token < kRun ? first.keys : second.keys) + static_cast<uint32_t>(token % kRun * row_bytes + 16 * opaque(unit_q(u)));
+        }
+      KeyGroup raw[kBuffers];
+      load_keys(raw[0], at, row_bytes, 0);
+#pragma unroll
+      for (int group = 0; group < kKeyGroups; ++group) {
+        const int ahead = group + kBuffers - 1;
+        if (ahead > 0 && ahead < kKeyGroups) load_keys(raw[ahead % kBuffers], at, row_bytes, ahead);
+        keep_order();
+        multiply_keys(s, raw[group % kBuffers], first_half, group);
+      }
+    }
+  }
+
+  // Takes 32 positions from `begin_at` on in. is_edge: some row does not see all of them; [from, to]: what any row sees.
+  OCTAVO_GPU_FN void take(int32_t begin_at, const Run& first, const Run& second, bool is_edge, int32_t from, int32_t to) {
+    const int32_t begin = opaque_uniform(begin_at);  // positions of lanes are computed when they are asked for
+    if constexpr (kIsShared) keep_order();
+    if constexpr (KV::kHasScales) pages.fetch_scales(scales, first, second);
+    SumsF32 s[kRows][2];
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) begin_sums(s[t][0]), begin_sums(s[t][1]);
+    score(s, first, second);
+    const uint8_t* at[kUnits];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      const int q = opaque(unit_q(u));
+      at[u] = (q < 2 ? first.keys : second.keys) + pages.values_from +
+              static_cast<uint32_t>(opaque(unit_row(u)) * kRun + q % 2 * kUnit) * static_cast<uint32_t>(sizeof(T));
+    }
+    ValueGroup raw[kBuffers];
+    load_values(raw[0], at, 0);
+    keep_order();
+    if constexpr (KV::kHasScales) sync_wave();
+    Operand weights[kRows][kParts];
 #pragma unroll
     for (int t = 0; t < kRows; ++t) {
       float w[kSlots][kScoreUnits][8], shrink[kSlots];
 #pragma unroll
       for (int slot = 0; slot < kSlots; ++slot) {
+        int q[kScoreUnits];
+#pragma unroll
+        for (int u = 0; u < kScoreUnits; ++u) q[u] = opaque(score_q(u));
         const auto each = [&](auto&& change) {
 #pragma unroll
           for (int u = 0; u < kScoreUnits; ++u)
 #pragma unroll
-            for (int j = 0; j < 8; ++j) change(w[slot][u][j], u, j, begin + kUnit * score_q(u) + j);
+            for (int j = 0; j < 8; ++j) change(w[slot][u][j], u, j, begin + kUnit * q[u] + j);
         };
         each([&](float& x, int u, int j, int32_t) {
           x = score_at(s[t], slot, u, j);
-          if constexpr (KV::kHasScales) x = x * key_scale[u][j];
+          if constexpr (KV::kHasScales) x = x * scales[kUnit * q[u] + j];
           x = x * scale;
         });
-        if (softcap != 0.0f) each([&](float& x, int, int, int32_t) { x = softcap * kLog2E * vec::tanh<V>(x / softcap); });
+        if (softcap != 0.0f) {
+          each([&](float& x, int, int, int32_t) {
+            keep_order();  // one after the other: all of them at a time need more registers than there are
+            x = cap * vec::tanh<V>(x / softcap);
+          });
+        }
         if (rows.alibi) {
-          each([&](float& x, int, int, int32_t at) { x = x - slope[t][slot] * static_cast<float>(high[t][slot] - at); });
+          const int32_t row = opaque(first_row + 16 * t + query_row(slot));
+          const float slope = rows.alibi[row % rows.group] * kLog2E;
+          each([&](float& x, int, int, int32_t at) { x = x - slope * static_cast<float>(high[t][slot] - at); });
+        }
+        if (is_edge) {
+          const int32_t low = rows.low(opaque(high[t][slot]));
+          each([&](float& x, int, int, int32_t at) { x = at >= low && at <= high[t][slot] ? x : kNone; });
         }
         float most = top[t][slot];
-        each([&](float& x, int, int, int32_t at) {
-          if constexpr (kEdge) x = at >= low[t][slot] && at <= high[t][slot] ? x : kNone;
-          most = larger(most, x);
-        });
+        each([&](float& x, int, int, int32_t) { most = larger(most, x); });
         most = over_row(most, larger);
         shrink[slot] = exp2_fast(top[t][slot] - most);
         top[t][slot] = most;
         float added = 0.0f;
         each([&](float& x, int u, int j, int32_t) {
-          const bool is_seen = !kEdge || x != kNone;
+          const bool is_seen = x != kNone;
           x = is_seen ? exp2_fast(x - most) : 0.0f;
           added = added + x;
-          if constexpr (KV::kHasScales) x = is_seen ? x * value_scale[u][j] : 0.0f;
+          if constexpr (KV::kHasScales) x = is_seen ? x * scales[kKeys + kUnit * q[u] + j] : 0.0f;
         });
         sum[t][slot] = V::fma(sum[t][slot], shrink[slot], added);
       }
-      weights_operand(weights[t], w);
 #pragma unroll
-      for (int d = 0; d < 2 * kSteps; ++d)
+      for (int part = 0; part < kParts; ++part) weights_operand<Units>(weights[t][part], w, part);
+#pragma unroll
+      for (int d = 0; d < kTiles; ++d)
 #pragma unroll
         for (int i = 0; i < kValues; ++i) out[t][d].v[i] = out[t][d].v[i] * shrink[slot_of(i)];
     }
 #pragma unroll
-    for (int d = 0; d < 2 * kSteps; ++d) {
-      if (kUnits * kSteps > 4 && d % kTogether == 0) keep_order();
-      Raw raw;
-      if constexpr (kEarly) {
-        raw = early[d];
-      } else {
-        load_values(raw, values, d);
-      }
-      if constexpr (kEdge) blank(raw, begin, from, to);
-      const OperandBF16 value = widened(raw);
+    for (int group = 0; group < kValueGroups; ++group) {
+      const int ahead = group + kBuffers - 1;
+      if (ahead > 0 && ahead < kValueGroups) load_values(raw[ahead % kBuffers], at, ahead);
+      keep_order();
+      if (Units::kBlanks && opaque_uniform(is_edge)) {
 #pragma unroll
-      for (int t = 0; t < kRows; ++t) mma_query(out[t][d], weights[t], value);
+        for (int i = 0; i < kValuesTogether; ++i) Units::blank(raw[group % kBuffers][i], begin, from, to);
+      }
+#pragma unroll
+      for (int i = 0; i < kValuesTogether; ++i) {
+        const Operand value = Units::value(raw[group % kBuffers][i]);
+#pragma unroll
+        for (int t = 0; t < kRows; ++t)
+#pragma unroll
+          for (int part = 0; part < kParts; ++part) mma_query(out[t][group * kValuesTogether + i], weights[t][part], value);
+#pragma unroll
+        for (int t = 0; t < kRows; ++t) settle(out[t][group * kValuesTogether + i]);
+      }
     }
   }
 
-  // Every tile'th tile of [from, to], the positions that any of `count` rows from first_row on sees; rows at the border of what
-  // all see are looked at one by one.
+  // Every tile'th tile of [first_tile, last_tile]; rows at the border of what all see are looked at one by one.
   OCTAVO_GPU_FN void take_all(int32_t first_tile, int32_t last_tile, int32_t apart, int32_t count) {
+    if (first_tile > last_tile) return;
     const int32_t last_row = first_row + count - 1;
     const int32_t first = rows.position(first_row), last = rows.position(last_row), from = rows.low(first), all_from = rows.low(last);
+    const int32_t last_run = last / kRun;
+    const auto run = [&](int32_t tile, int half) {
+      const int32_t at = 2 * (tile < last_tile ? tile : last_tile) + half;
+      return pages.run(at < last_run ? at : last_run);
+    };
+    Run one = run(first_tile, 0), other = run(first_tile, 1);
     for (int32_t tile = first_tile; tile <= last_tile; tile += apart) {
+      const Run next_one = run(tile + apart, 0), next_other = run(tile + apart, 1);  // page tables are read ahead
       const int32_t begin = tile * kKeys;
-      if (begin >= all_from && begin + kKeys - 1 <= first && count >= 1) {
-        take<false>(begin, from, last);
-      } else {
-        take<true>(begin, from, last);
-      }
+      take(begin, one, other, begin < all_from || begin + kKeys - 1 > first, from, last);
+      one = next_one;
+      other = next_other;
     }
   }
 };

@@ -4,6 +4,7 @@
 #define OCTAVO_GPU_FN __device__ __forceinline__
 #define OCTAVO_SHARED(T, name, count) __shared__ T name[count]
 #define OCTAVO_TWO_WAVES
+#define OCTAVO_WAVES(count)
 #define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs, ...) \
   extern "C" __global__ void __launch_bounds__(threads, 1) op##__##level(const ::octavo::Step* step_, ::octavo::Name##Args a)
 
@@ -29,7 +30,15 @@ OCTAVO_GPU_FN void release() { __threadfence(); }
 OCTAVO_GPU_FN void acquire() { __threadfence(); }
 OCTAVO_GPU_FN int32_t count_up(int32_t* counter) { return atomicAdd(counter, 1); }
 
-OCTAVO_GPU_FN void keep_order() {}
+// See gpu/hip.h.
+OCTAVO_GPU_FN void keep_order() { asm volatile("" ::: "memory"); }
+OCTAVO_GPU_FN int32_t opaque(int32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+OCTAVO_GPU_FN int32_t opaque_uniform(int32_t x) { return opaque(x); }
+OCTAVO_GPU_FN int32_t uniform(int32_t x) { return x; }
+OCTAVO_GPU_FN int32_t load_uniform(const int32_t* at) { return __ldg(at); }
 template <class T>
 OCTAVO_GPU_FN T* in_device(T* at) {
   return at;

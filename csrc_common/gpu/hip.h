@@ -6,7 +6,8 @@
 #define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs, ...)                                            \
   extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(threads, threads))) __VA_ARGS__ void \
       op##__##level(const ::octavo::Step* step_, ::octavo::Name##Args a)
-#define OCTAVO_TWO_WAVES __attribute__((amdgpu_waves_per_eu(2)))
+#define OCTAVO_TWO_WAVES OCTAVO_WAVES(2)
+#define OCTAVO_WAVES(count) __attribute__((amdgpu_waves_per_eu(count)))
 
 namespace octavo::gpu {
 
@@ -55,8 +56,30 @@ OCTAVO_GPU_FN int32_t count_up(int32_t* counter) {
   return __scoped_atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL, __MEMORY_SCOPE_DEVICE);
 }
 
-// The compiler moves nothing across it: loads that it would all begin at once need registers.
-OCTAVO_GPU_FN void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+// The compiler moves nothing across it: loads that it would all begin at once need registers, and so does what it would keep of
+// shared memory.
+OCTAVO_GPU_FN void keep_order() {
+  __asm__ volatile("" ::: "memory");
+  __builtin_amdgcn_sched_barrier(0);
+}
+
+// A value about which nothing is known: what follows from it is computed where it is needed, and held in no register meanwhile.
+OCTAVO_GPU_FN int32_t opaque(int32_t x) {
+  __asm__ volatile("" : "+v"(x));
+  return x;
+}
+// What is the same in all lanes of a wave, known as such: it then needs one register of the wave.
+OCTAVO_GPU_FN int32_t uniform(int32_t x) { return __builtin_amdgcn_readfirstlane(x); }
+// `opaque` of what all lanes share.
+OCTAVO_GPU_FN int32_t opaque_uniform(int32_t x) {
+  x = uniform(x);
+  __asm__ volatile("" : "+s"(x));
+  return x;
+}
+// A word that no kernel of the step writes, at an address that all lanes of a wave share.
+OCTAVO_GPU_FN int32_t load_uniform(const int32_t* at) {
+  return *(const __attribute__((address_space(4))) int32_t*)at;
+}
 
 // A pointer read from memory may be to memory of the block, for all that the compiler knows; this one is not.
 template <class T>

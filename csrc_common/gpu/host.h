@@ -13,6 +13,7 @@
 #define OCTAVO_GPU_FN inline
 #define OCTAVO_SHARED(T, name, count) static thread_local T name[count]
 #define OCTAVO_TWO_WAVES
+#define OCTAVO_WAVES(count)
 #define OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs, ...)                                                     \
   static void op##__##level(const ::octavo::Step* step_, const ::octavo::Name##Args& a);                                  \
   static ::octavo::gpu::HostRow op##__##level##_row(                                                                      \
@@ -69,6 +70,10 @@ inline void acquire() {}
 inline int32_t count_up(int32_t* counter) { return (*counter)++; }
 
 inline void keep_order() {}
+inline int32_t opaque(int32_t x) { return x; }
+inline int32_t opaque_uniform(int32_t x) { return x; }
+inline int32_t uniform(int32_t x) { return x; }
+inline int32_t load_uniform(const int32_t* at) { return *at; }
 template <class T>
 inline T* in_device(T* at) {
   return at;

@@ -1,9 +1,9 @@
 // A KV page on GPUs.
 //
-//   page = [layer in group][kv head]{ K [token][dim], V [dim][token], (int8) K scales f32 [token], V scales f32 [token] }
+//   page = [layer in group][kv head]{ K [token][dim], V [run][dim][16], (int8) K scales f32 [token], V scales f32 [token] }
 //
-// over the block's tokens: keys and values both lie along what a dot product runs over, which is what matrix instructions want
-// of their second operand. Sizes are those of CPUs (contract/attention.h); only the order inside a head's share differs.
+// over the block's tokens, runs of 16 of them: keys and values both lie along what a dot product runs over, which is what matrix
+// instructions want of their second operand, and what they take at a time are whole lines of memory, whatever the block's size. Sizes are those of CPUs (contract/attention.h); only the order inside a head's share differs.
 #pragma once
 
 #include "contract/attention.h"
@@ -39,6 +39,8 @@ struct KVI8 {
   static OCTAVO_GPU_FN float widen(T x) { return static_cast<float>(x); }
 };
 
+constexpr int kRun = 16;  // tokens of which values lie together; a block holds whole runs
+
 // One kv head of one sequence, by absolute position.
 template <class KV>
 struct HeadPages {
@@ -57,9 +59,10 @@ struct HeadPages {
   OCTAVO_GPU_FN T* key(int64_t position) const {
     return reinterpret_cast<T*>(page(position)) + position % block_tokens * head_dim;
   }
-  // Of dimension 0; the next dimension is block_tokens further.
+  // Of dimension 0; the next dimension is kRun further.
   OCTAVO_GPU_FN T* value(int64_t position) const {
-    return reinterpret_cast<T*>(page(position)) + block_tokens * head_dim + position % block_tokens;
+    const int64_t slot = position % block_tokens;
+    return reinterpret_cast<T*>(page(position)) + (block_tokens + slot / kRun * kRun) * head_dim + slot % kRun;
   }
   OCTAVO_GPU_FN float* key_scale(int64_t position) const {
     return reinterpret_cast<float*>(page(position) + 2 * block_tokens * head_dim) + position % block_tokens;

@@ -2,9 +2,9 @@
 // shuffles within a wave, memory of a block and atomic sums there, dot products of bytes. Everything else is plain C++.
 //
 // A kernel is declared by OCTAVO_KERNEL(op, level, Name, threads, tile_rows, tile_outs): blocks of `threads`, the arguments of
-// csrc_common/contract, and the rows and outputs that one block computes, which the launcher forms the grid from. OCTAVO_TWO_WAVES
-// behind them: no more registers than let two waves of a SIMD (AMD) take turns. Its name is
-// <op>__<level>, as on CPUs. On the host the same line also enters a row into the list of kernels (gpu/host.h), from which the
+// csrc_common/contract, and the rows and outputs that one block computes, which the launcher forms the grid from. OCTAVO_WAVES(n)
+// behind them: no more registers than let n waves of a SIMD (AMD) take turns (OCTAVO_TWO_WAVES: two). Its name is
+// <op>__<level>, as on CPUs; an op whose name ends in _d<N> serves heads of up to N dimensions (platforms/gpu/rows.py). On the host the same line also enters a row into the list of kernels (gpu/host.h), from which the
 // build writes the table that travels with the code objects.
 //
 // Float arithmetic is that of docs/numerics.md: no contraction, IEEE division and square root, denormals flushed.
@@ -35,6 +35,7 @@ OCTAVO_GPU_FN int lane() { return thread() % kWave; }
 OCTAVO_GPU_FN int wave() { return thread() / kWave; }
 
 OCTAVO_GPU_FN float shuffle_xor(float x, int mask) { return float_of_word(shuffle_xor(word_of_float(x), mask)); }
+OCTAVO_GPU_FN float uniform(float x) { return float_of_word(uniform(word_of_float(x))); }
 OCTAVO_GPU_FN float shuffle(float x, int from) { return float_of_word(shuffle(word_of_float(x), from)); }
 OCTAVO_GPU_FN uint64_t shuffle(uint64_t x, int from) {
   const auto low = static_cast<uint32_t>(shuffle(static_cast<int32_t>(x), from));

@@ -13,7 +13,7 @@ from octavo.platforms.gpu.rows import GpuRow
 BLOCKS_PER_UNIT = 16
 #: the same, where most blocks may find nothing to do: those that share the cuts of a sequence, which may be a short one
 MOST_CUT_BLOCKS = 64
-CUT = 512  # positions: kCut of csrc_common/gpu/attention_mma.inl.h
+CUT = 512  # positions: kCut of csrc_common/gpu/attention_mma_cuts.inl.h
 Grid = tuple[int, int, int]
 
 
@@ -39,6 +39,8 @@ def grid_of(row: GpuRow, arguments: bytes | bytearray, sizes: Sizes, num_units: 
         if row.level.startswith("mmafast"):
             kv_heads = row.number(arguments, "kv_heads")
             units = sizes.rows * (heads // kv_heads) // row.tile_rows + sizes.seqs
+            if row.is_beside:
+                return units, kv_heads, 1
             window = row.number(arguments, "window")
             cuts = min(-(-sizes.longest // CUT), window // CUT + 2 if window else sizes.longest)
             return units, kv_heads, max(1, min(cuts, MOST_CUT_BLOCKS * num_units // (units * kv_heads)))

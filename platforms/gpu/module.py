@@ -50,6 +50,12 @@ class Launch:
     rows: tuple[int, int]
     arguments: bytearray
 
+    def kernels(self, rows: int) -> tuple[GpuRow, ...]:
+        """What runs for this many rows."""
+        if rows < self.many_from or self.few is self.many:
+            return (self.few,)
+        return (self.few, self.many) if self.many.is_beside else (self.many,)
+
 
 class GpuModule:
     """What code objects offer on an open device. `rows`: their kernels; `codes`: the loaded objects by file name."""
@@ -162,12 +168,12 @@ class Program:
         device = self.module.device
         for launch in self.list[first:last]:
             sizes = sizes_of(*launch.rows, counts)
-            row = launch.many if sizes.rows >= launch.many_from else launch.few
-            grid = grid_of(row, launch.arguments, sizes, device.facts.num_units)
-            if grid[0]:
-                struct.pack_into("<Q", launch.arguments, 0, address)
-                arguments = bytes(launch.arguments[: STEP_BYTES + row.args_bytes])
-                device.launch(self.module.function(row.name), grid, row.threads, arguments, row.shared_bytes)
+            struct.pack_into("<Q", launch.arguments, 0, address)
+            for row in launch.kernels(sizes.rows):
+                grid = grid_of(row, launch.arguments, sizes, device.facts.num_units)
+                if grid[0]:
+                    arguments = bytes(launch.arguments[: STEP_BYTES + row.args_bytes])
+                    device.launch(self.module.function(row.name), grid, row.threads, arguments, row.shared_bytes)
 
 
 def flat_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu.fusion import fused, without_unread
+from octavo.platforms.gpu.rows import bounded
 from octavo.platforms.gpu.weights import FAST_PREPARE
 from octavo.platforms.platform import Capacity
 from octavo.platforms.recorded.recorder import Recorder
@@ -15,12 +16,10 @@ from octavo.platforms.select import FAST_LEVELS, Choice
 from octavo.platforms.types import Rows
 
 MOST_HEAD_DIM = 256  # csrc_common/gpu/attention.inl.h
-#: kCut, kManyTokens, kRowsOfTile and kSpareTokens of csrc_common/gpu/attention_mma.inl.h
+#: kCut, kManyTokens, kRowsOfTile and kSpareTokens of csrc_common/gpu/attention_mma_cuts.inl.h
 CUT, MANY_TOKENS, TILE_ROWS, SPARE_TOKENS = 512, 16, 16, 4
-#: head_dim is a multiple of the one, tokens of a block of the other, or exact levels run
-TILE_DIMS, TILE_KEYS = 16, 32
-#: likewise kMostSteps: the greatest head_dim that matrix units take, by the beginning of the architecture's name
-MOST_DIM = {"gfx11": 128, "gfx12": 128, "sm_": 128}
+#: head_dim is a multiple of it, or exact levels run
+TILE_DIMS = 16
 MOST_PARTS_BYTES = 128 << 20
 
 
@@ -42,15 +41,14 @@ class GpuRecorder(Recorder):
         return y
 
     def _shared_segments(self, heads: int, window: int) -> tuple[tuple[Symbol, ...], dict[str, Any]]:
-        """Memory for the cuts of sequences that several blocks share (`parts_of` in csrc_common/gpu/attention_mma.inl.h)."""
+        """Memory for the cuts of sequences that several blocks share (`parts_of` in csrc_common/gpu/attention_mma_cuts.inl.h)."""
         spec = self._kv()
         if spec.head_dim > MOST_HEAD_DIM:
             raise PlatformError(
                 f"head_dim {spec.head_dim}: attention on GPUs takes at most {MOST_HEAD_DIM}; run on a CPU"
             )
-        kernels = self._attention(f"paged_attention_{spec.dtype}", spec.head_dim)
         size = 0
-        if kernels.few.endswith("__mmafast"):
+        if self._attention(f"paged_attention_{spec.dtype}") != f"paged_attention_{spec.dtype}":
             size = parts_bytes(self.capacity, heads, spec.num_kv_heads, spec.head_dim, spec.block_tokens, window)
         if not size:
             return (), {"partials": 0, "partials_bytes": 0, "counters": 0}
@@ -77,8 +75,6 @@ class GpuRecorder(Recorder):
         return super().finish(output)
 
     def _choice(self, ins: Instruction) -> Choice:
-        if ins.op.startswith("paged_attention_"):
-            return self._attention(ins.op, ins.fields["head_dim"])
         if ins.op.startswith("linear_"):
             return self._linear_kernels(ins.op.removeprefix("linear_"))
         return super()._choice(ins)
@@ -97,14 +93,19 @@ class GpuRecorder(Recorder):
             return replace(self.native, is_fast=False).table[f"linear_{kind}"]
         return choice
 
-    def _attention(self, op: str, head_dim: int) -> Choice:
-        """Matrix units take head_dim in tiles of 16, as many as registers have room for, and 32 keys of a page; the exact levels
-        take the rest."""
-        arch = self.native.module.device.facts.arch
-        most = next((dims for name, dims in MOST_DIM.items() if arch.startswith(name)), MOST_HEAD_DIM)
-        if head_dim % TILE_DIMS or head_dim > most or self._kv().block_tokens % TILE_KEYS:
-            return replace(self.native, is_fast=False).table[op]
-        return self.native.table[op]
+    def _emit(
+        self, op: str, kind: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
+    ) -> None:
+        if op.startswith("paged_attention_"):
+            op = self._attention(op)
+        super()._emit(op, kind, reads=reads, writes=writes, **fields)
+
+    def _attention(self, op: str) -> str:
+        """Matrix units take head_dim in tiles of 16, and have kernels for classes of it; the exact levels take the rest. Of the
+        kernels for few and for many tokens neither does without the other."""
+        head_dim, table = self._kv().head_dim, self.native.table
+        found = op if head_dim % TILE_DIMS else bounded(op, head_dim, table.choices)
+        return op if found == op or table[found].few == table[found].many else found
 
 
 def has_fast_inputs(choice: Choice) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ class GpuRow:
     def name(self) -> str:
         return f"{self.op}__{self.level}"
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether it does only what the kernel for few rows leaves of a step: both run."""
+        return self.op.startswith("paged_attention_") and self.level == "mmafastwide"
+
     def pack(self, into: bytearray, values: Mapping[str, Any], *, is_whole: bool = True) -> None:
         """Writes arguments, at their places behind the step's address. Names that the op lacks, or left out, are errors."""
         known = {field.name: field for field in self.fields}
@@ -64,6 +69,14 @@ class GpuRow:
             if field.name == name:
                 return int(struct.unpack_from(_PACK[field.kind], arguments, STEP_BYTES + field.offset)[0])
         return 0
+
+
+def bounded(op: str, size: int, ops: Iterable[str]) -> str:
+    """The op among `ops` that serves `size` with the least room to spare: kernels of `<op>_d<N>` serve heads of up to N
+    dimensions. `op` itself, which has no bound, where there is none."""
+    bounds = (name.removeprefix(f"{op}_d") for name in ops if name.startswith(f"{op}_d"))
+    fitting = [int(bound) for bound in bounds if bound.isdigit() and int(bound) >= size]
+    return f"{op}_d{min(fitting)}" if fitting else op
 
 
 def read_rows(text: str) -> list[GpuRow]:

@@ -194,6 +194,12 @@ def _many_rows(dtype: KVDtype, cell: Cell) -> list[Result]:
     return [_attend(cell, one_layer(dtype, 1, 80), ((507, 8),))]
 
 
+def _heads(dtype: KVDtype, head_dim: int, cell: Cell) -> list[Result]:
+    """Kernels that GPUs have for a class of head sizes: for few tokens of a sequence, for many, and both in a step."""
+    spec = one_layer(dtype, 1, head_dim)
+    return [_attend(cell, spec, seqs) for seqs in (((40, 1), (0, 7)), ((20, 30), (70, 1)))]
+
+
 def _varlen(cell: Cell) -> list[Result]:
     ops = cell.ops()
     ops.begin(batch([(0, 33), (0, 4)]))
@@ -281,11 +287,15 @@ _CASES: tuple[Case, ...] = (
         for f in ("f32", "f16", "bf16", "q4_1", "q8_0")
     ),
     *(
-        Case(f"attention {d}", (f"paged_attention_{d}", f"kv_append_{d}"), partial(_paged, d))
+        Case(f"attention {d}", (f"paged_attention_{d}", f"kv_append_{d}", f"paged_attention_{d}_d64"), partial(_paged, d))
         for d in get_args(KVDtype)
     ),
     *(
-        Case(f"attention of many rows {d}", (f"paged_attention_{d}", f"kv_append_{d}"), partial(_many_rows, d))
+        Case(
+            f"attention of many rows {d}",
+            (f"paged_attention_{d}", f"kv_append_{d}", f"paged_attention_{d}_d128"),
+            partial(_many_rows, d),
+        )
         for d in ("bf16", "int8")
     ),
     *(
@@ -296,8 +306,13 @@ _CASES: tuple[Case, ...] = (
         Case(f"rope and append {d}", (f"rope_append_{d}", f"paged_attention_{d}"), partial(rope_append, d))
         for d in get_args(KVDtype)
     ),
+    *(
+        Case(f"attention {d} heads of {n}", (f"paged_attention_{d}_d{n}", f"paged_attention_{d}", f"kv_append_{d}"), partial(_heads, d, n))
+        for d in ("bf16", "int8")
+        for n in (64, 128, 192, 256)
+    ),
     Case("varlen attention", ("varlen_attention",), _varlen),
-    Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16"), _copy),
+    Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16", "paged_attention_bf16_d64"), _copy),
     Case("sample", ("sample",), _sample),
     Case("greedy head", ("greedy_head", "linear_f32", "pack_f32"), _greedy_head),
 )

@@ -19,6 +19,7 @@ from octavo.platforms.gpu.eager import GpuEagerOps
 from octavo.platforms.gpu.grids import Sizes, grid_of
 from octavo.platforms.gpu.platform import GpuPlatform
 from octavo.platforms.gpu.recorder import CUT, parts_bytes
+from octavo.platforms.gpu.rows import bounded
 from octavo.platforms.gpu.selftest import GpuCell
 from octavo.platforms.platform import Capacity
 
@@ -38,12 +39,16 @@ MORE = (
     Case("bf16_prompt_of_200", "bf16", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
     Case("int8_prompt_of_200", "int8", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
     Case("bf16_prompt_dim_256", "bf16", 3, 1, 256, ((30, 70),), window=40, has_sinks=True),
+    *(Case(f"{d}_prompt_dim_{n}", d, 3, 1, n, ((30, 40), (70, 2))) for d in ("bf16", "int8") for n in (48, 144, 208)),
+    *(Case(f"{d}_block_16", d, 4, 1, 64, ((600, 2), (0, 17), (5, 1)), block_tokens=16) for d in ("bf16", "int8")),
+    *(Case(f"{d}_block_48_window", d, 4, 1, 80, ((300, 2), (17, 20)), window=50, block_tokens=48) for d in ("bf16", "int8")),
 )  # fmt: skip
 CASES = {case.name: case for case in (*table.CASES, *MORE) if case.dtype in ("bf16", "int8")}
 #: what the emulator, which is slow, runs of them
 FEW = (
     "bf16_mixed", "int8_mixed", "bf16_dim_80", "bf16_dim_256", "gqa_9_3", "bf16_long_gqa_8_1", "int8_long_gqa_4_1",
-    "bf16_window_over_cuts", "int8_long_all_extras", "bf16_prompt_dim_256",
+    "bf16_window_over_cuts", "int8_long_all_extras", "bf16_prompt_dim_256", "bf16_block_16", "int8_block_16",
+    "int8_prompt_dim_208", "bf16_prompt_dim_144",
 )  # fmt: skip
 
 
@@ -100,14 +105,14 @@ def test_blocks_that_share_a_sequence_change_nothing(where: str, dtype: str) -> 
     device = platform(where).device
     device.launched.clear()
     shared, level = attend(where, case)
-    blocks = device.launched[f"paged_attention_{dtype}__{level}"]
+    blocks = device.launched[f"paged_attention_{dtype}_d64__{level}"]
     device.launched.clear()
     try:
         device.facts = replace(device.facts, num_units=0)  # so that one block has all cuts
         alone, _ = attend(where, case)
     finally:
         device.facts = replace(device.facts, num_units=4)
-    assert blocks == 4 * device.launched[f"paged_attention_{dtype}__{level}"]
+    assert blocks == 4 * device.launched[f"paged_attention_{dtype}_d64__{level}"]
     assert (shared == alone).all()
 
 
@@ -156,15 +161,37 @@ def test_what_nobody_sees_may_be_no_number(where: str) -> None:
         assert np.isfinite(attend(where, case)[0]).all()
 
 
-@pytest.mark.parametrize(("head_dim", "block_tokens"), [(40, 32), (32, 16)])
-def test_what_does_not_fill_tiles_is_left_to_exact_kernels(head_dim: int, block_tokens: int) -> None:
-    case = Case("odd", "bf16", 2, 1, head_dim, ((70, 2),), block_tokens=block_tokens)
+def test_heads_that_do_not_fill_tiles_are_left_to_exact_kernels() -> None:
+    case = Case("odd", "bf16", 2, 1, 40, ((70, 2),))
     got, level = attend("wave64", case)
     assert level == "simt" and (got == table.run(reference_cell(), case)).all()
 
 
+def test_where_one_of_two_kernels_is_missing_neither_runs() -> None:
+    made = GpuPlatform(host_device.HostDevice(64), host_device.folder(64), LEVELS, "fast")
+    made.native.disable("mmafastwide", "it was found wrong")
+    cell, case = Cell(made.native), Case("alone", "bf16", 2, 1, 64, ((70, 2),))
+    table.run(cell, case)
+    assert cell.made.last_variant("paged_attention") == "paged_attention_bf16__simt"
+
+
+def test_a_step_with_a_prompt_and_decoding_runs_both_kernels() -> None:
+    device = platform("wave64").device
+    device.launched.clear()
+    attend("wave64", Case("both", "bf16", 4, 2, 64, ((0, 40), (70, 1))))
+    launched = {name for name in device.launched if name.startswith("paged_attention")}
+    assert launched == {"paged_attention_bf16_d64__mmafast", "paged_attention_bf16_d64__mmafastwide"}
+
+
+def test_the_op_with_the_least_room_to_spare_serves_a_size() -> None:
+    ops = ("paged_attention_bf16", "paged_attention_bf16_d64", "paged_attention_bf16_d128", "paged_attention_bf16_draft")
+    assert bounded("paged_attention_bf16", 64, ops) == "paged_attention_bf16_d64"
+    assert bounded("paged_attention_bf16", 65, ops) == "paged_attention_bf16_d128"
+    assert bounded("paged_attention_bf16", 129, ops) == "paged_attention_bf16"
+
+
 def test_cuts_are_shared_only_where_there_are_several() -> None:
-    row = platform("wave64").native.module.rows["paged_attention_bf16__mmafast"]
+    row = platform("wave64").native.module.rows["paged_attention_bf16_d128__mmafast"]
     from octavo.platforms.gpu.module import STEP_BYTES
 
     arguments = bytearray(STEP_BYTES + row.args_bytes)
@@ -180,18 +207,19 @@ def test_cuts_are_shared_only_where_there_are_several() -> None:
 
 @pytest.mark.skipif(bool(emulated_device.missing()), reason=emulated_device.missing() or "-")
 @pytest.mark.parametrize("arch", emulated_device.ARCHS)
-def test_decoding_reads_keys_and_values_once_for_all_query_heads(arch: str) -> None:
+@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+def test_decoding_asks_for_lines_of_keys_and_values_once_for_all_query_heads(arch: str, dtype: str) -> None:
     device = platform(arch).device
     read = {}
     try:
         device.facts = replace(device.facts, num_units=0)  # one block, so that queries are read once
         for length in (512, 1024):
             device.stats.clear()
-            attend(arch, Case("decode", "bf16", 8, 1, 128, ((length - 1, 1),)))
+            attend(arch, Case("decode", dtype, 8, 1, 128, ((length - 1, 1),)))
             name, grid, stats = device.stats[-1]
-            assert name == "paged_attention_bf16__mmafast" and grid == (1, 1, 1)
-            read[length] = stats.bytes["global_load"]
+            assert name == f"paged_attention_{dtype}_d128__mmafast" and grid == (1, 1, 1)
+            read[length] = 64 * stats.lines["global_load"]
     finally:
         device.facts = replace(device.facts, num_units=8)
-    once = 512 * 128 * 2 * 2
+    once = 512 * (128 * 2 * 2 if dtype == "bf16" else 128 * 2 + 8)
     assert once <= read[1024] - read[512] <= 1.05 * once

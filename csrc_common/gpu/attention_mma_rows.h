@@ -1,0 +1,202 @@
+// What attention on matrix units reads: query rows of one sequence and kv head, runs of 16 keys and values in pages, and how
+// elements of a KV dtype become operands.
+#pragma once
+
+#include "gpu/attention_mma_lanes.h"
+#include "gpu/pages.inl.h"
+
+#if defined(OCTAVO_HAS_MMA)
+
+namespace octavo::gpu {
+
+constexpr float kLog2E = 0x1.715476p+0f;
+
+struct alignas(16) Floats4 {
+  float v[4];
+};
+
+// Row r is token r / group and query head r % group.
+struct QueryRows {
+  const float* q;
+  float* y;
+  int64_t ldq, ldy;
+  const float* alibi;  // of the kv head's first query head, or null
+  int32_t group, head_dim, count, first_position, window;
+  OCTAVO_GPU_FN int32_t position(int32_t row) const { return first_position + row / group; }
+  OCTAVO_GPU_FN int32_t low(int32_t position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
+  OCTAVO_GPU_FN const float* query(int32_t row) const { return q + row / group * ldq + static_cast<int64_t>(row % group) * head_dim; }
+  OCTAVO_GPU_FN float* result(int32_t row) const { return y + row / group * ldy + static_cast<int64_t>(row % group) * head_dim; }
+};
+
+// Keys and values of bfloat16: a lane's 16 bytes of a key are one unit.
+template <class KV>
+struct KVUnits {
+  using Operand = OperandBF16;
+  using ValueUnit = Words4;
+  static constexpr int kStepsOfLoad = 1;
+  static constexpr bool kBlanks = true;  // what nobody sees may be no number
+  static constexpr int kParts = 1;  // of queries and weights
+  struct RawValues {
+    ValueUnit unit[kUnits];
+  };
+  static OCTAVO_GPU_FN int step_of(int dim) { return dim / 32; }
+  static OCTAVO_GPU_FN int q_of(int dim) { return dim % 32 / kUnit; }
+  static OCTAVO_GPU_FN int32_t pack(float low, float high, int) { return pack_bf16(low, high); }
+  static OCTAVO_GPU_FN Operand key(const Words4 (&raw)[kUnits], int) {
+    Operand to;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to.w[u][i] = raw[u].w[i];
+    return to;
+  }
+  static OCTAVO_GPU_FN Operand value(const RawValues& raw) { return key(raw.unit, 0); }
+  // Weights of positions that nobody sees are 0, but what lies there may be no number. Masks are made anew for every tile.
+  static OCTAVO_GPU_FN void blank(RawValues& raw, int32_t begin, int32_t from, int32_t to) {
+    const int32_t first = opaque_uniform(from - begin), count = to - from + 1;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto at = static_cast<uint32_t>(kUnit * unit_q(u) + 2 * i - first);
+        const auto most = static_cast<uint32_t>(count);
+        const uint32_t mask = (at < most ? 0xFFFFu : 0u) | (at + 1 < most ? 0xFFFF0000u : 0u);
+        raw.unit[u].w[i] &= static_cast<int32_t>(mask);
+      }
+  }
+};
+
+// Of int8: 16 bytes are dimensions 16 q .. 16 q + 15 of 64, which are unit q of two steps; queries are ordered alike.
+template <>
+struct KVUnits<KVI8> {
+  using Operand = OperandBF16;
+  using ValueUnit = Words2;
+  static constexpr int kStepsOfLoad = 2;
+  static constexpr bool kBlanks = false;
+  static constexpr int kParts = 1;
+  struct RawValues {
+    ValueUnit unit[kUnits];
+  };
+  static OCTAVO_GPU_FN int step_of(int dim) { return dim / 64 * 2 + dim % 16 / kUnit; }
+  static OCTAVO_GPU_FN int q_of(int dim) { return dim % 64 / 16; }
+  static OCTAVO_GPU_FN int32_t pack(float low, float high, int) { return pack_bf16(low, high); }
+  static OCTAVO_GPU_FN void widen(int32_t (&to)[4], int32_t low, int32_t high) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t pair = (i < 2 ? low : high) >> (i % 2 * 16);
+      to[i] = pack_small(static_cast<float>(static_cast<int8_t>(pair)), static_cast<float>(static_cast<int8_t>(pair >> 8)));
+    }
+  }
+  static OCTAVO_GPU_FN Operand key(const Words4 (&raw)[kUnits], int i) {
+    Operand to;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) widen(to.w[u], raw[u].w[2 * i], raw[u].w[2 * i + 1]);
+    return to;
+  }
+  static OCTAVO_GPU_FN Operand value(const RawValues& raw) {
+    Operand to;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) widen(to.w[u], raw.unit[u].w[0], raw.unit[u].w[1]);
+    return to;
+  }
+  static OCTAVO_GPU_FN void blank(RawValues&, int32_t, int32_t, int32_t) {}
+};
+
+// Unit u of a lane of queries of 16 rows: rows that are not there, and dimensions beyond head_dim, are 0.
+template <class KV>
+OCTAVO_GPU_FN void load_query(typename KVUnits<KV>::Operand (&to)[KVUnits<KV>::kParts], const QueryRows& rows, int32_t first, int step) {
+  using Units = KVUnits<KV>;
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+    const int32_t row = first + unit_row(u);
+    const int32_t dim = Units::kStepsOfLoad == 1 ? 32 * step + kUnit * unit_q(u) : step / 2 * 64 + 16 * unit_q(u) + step % 2 * kUnit;
+    Floats4 x[2] = {};
+    if (row < rows.count && dim < rows.head_dim) {
+      x[0] = reinterpret_cast<const Floats4*>(rows.query(row) + dim)[0];
+      x[1] = reinterpret_cast<const Floats4*>(rows.query(row) + dim)[1];
+    }
+#pragma unroll
+    for (int part = 0; part < Units::kParts; ++part)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[part].w[u][i] = Units::pack(x[i / 2].v[i % 2 * 2], x[i / 2].v[i % 2 * 2 + 1], part);
+  }
+}
+
+constexpr int kStagedStep = 16 * 4 * 4;  // words: 16 rows, four units, 16 bytes
+
+// The same in shared memory, [part][step][unit][4], as `staged_query` wants it; by `threads` threads, of which this is `mine`.
+template <class KV, int kSteps>
+OCTAVO_GPU_FN void stage_queries(int32_t* to, const QueryRows& rows, int32_t first, int mine, int threads) {
+  using Units = KVUnits<KV>;
+  constexpr int kQuads = 8 * kSteps;  // runs of four dimensions: neighbours read neighbours
+  for (int at = mine; at < 16 * kQuads; at += threads) {
+    const int row = at / kQuads, dim = at % kQuads * 4;
+    Floats4 x = {};
+    if (first + row < rows.count && dim < rows.head_dim) x = *reinterpret_cast<const Floats4*>(rows.query(first + row) + dim);
+#pragma unroll
+    for (int part = 0; part < Units::kParts; ++part) {
+      int32_t* unit = to + (part * kSteps + Units::step_of(dim)) * kStagedStep + unit_place(row, Units::q_of(dim)) * 4;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) unit[dim % kUnit / 2 + i] = Units::pack(x.v[2 * i], x.v[2 * i + 1], part);
+    }
+  }
+}
+template <class Operand>
+OCTAVO_GPU_FN Operand staged_query(const int32_t* staged, int step) {
+  Operand to;
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+    const Words4 unit = reinterpret_cast<const Words4*>(staged + step * kStagedStep)[unit_place(unit_row(u), unit_q(u))];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to.w[u][i] = unit.w[i];
+  }
+  return to;
+}
+
+// Where 16 neighbouring positions lie, the first of them a multiple of 16.
+struct Run {
+  const uint8_t* keys;
+  int32_t slot;  // in the page
+};
+
+// Pages of one kv head of one sequence, by run.
+template <class KV>
+struct RunPages {
+  const int32_t* table;
+  const uint8_t* base;
+  int64_t page_bytes;
+  uint32_t magic;  // division by what a page holds
+  int32_t runs, row_bytes, values_from;
+
+  OCTAVO_GPU_FN RunPages(const PagedAttentionArgs& a, const Step& step, int64_t seq, int64_t kv_head) {
+    const HeadPages<KV> pages(a, step, seq, kv_head);
+    table = pages.table;
+    base = pages.base;
+    page_bytes = a.page_bytes;
+    runs = static_cast<int32_t>(a.block_tokens) / kRun;
+    magic = (0x80000000u + static_cast<uint32_t>(runs) - 1) / static_cast<uint32_t>(runs);
+    row_bytes = static_cast<int32_t>(a.head_dim * sizeof(typename KV::T));
+    values_from = static_cast<int32_t>(a.block_tokens) * row_bytes;
+  }
+
+  OCTAVO_GPU_FN Run run(int32_t at) const {  // at * runs < 2^31
+    const auto block = static_cast<int32_t>(static_cast<uint64_t>(static_cast<uint32_t>(at)) * magic >> 31);
+    const int32_t slot = (at - block * runs) * kRun;
+    return {base + load_uniform(table + block) * page_bytes + slot * row_bytes, slot};
+  }
+
+  // Scales of 32 keys, then of their values, to `to`.
+  OCTAVO_GPU_FN void fetch_scales(float* to, const Run& first, const Run& second) const {
+#pragma unroll
+    for (int at = 0; at < 2 * 32; at += kWave) {
+      const int i = at + lane();
+      const Run& run = i % 32 < kRun ? first : second;
+      const auto* scales = reinterpret_cast<const float*>(run.keys - run.slot * row_bytes + 2 * values_from) + run.slot;
+      to[i] = scales[i / 32 * (runs * kRun) + i % kRun];
+    }
+  }
+};
+
+}  // namespace octavo::gpu
+
+#endif

@@ -1,0 +1,3 @@
+// attention on matrix units, heads of up to 192 dimensions: csrc_common/gpu/attention_mma.inl.h.
+#define OCTAVO_HEAD_DIM 192
+#include "gpu/attention_mma.inl.h"
