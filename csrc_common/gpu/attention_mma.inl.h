@@ -49,17 +49,17 @@ OCTAVO_GPU_FN void attend_few(const Step& step, const PagedAttentionArgs& a, con
     if (is_shared) {
       float* part = parts.at + cut * parts.cut_floats;
       join_waves(
-          flash, w.rows.head_dim, count, shared,
+          flash, w.rows.head_dim(), count, shared,
           [&](int row) {
-            part[kRowsOfTile * w.rows.head_dim + row] = shared.top[row];
-            part[kRowsOfTile * (w.rows.head_dim + 1) + row] = shared.sum[row];
+            part[kRowsOfTile * w.rows.head_dim() + row] = shared.top[row];
+            part[kRowsOfTile * (w.rows.head_dim() + 1) + row] = shared.sum[row];
           },
-          [&](int row, int dim, float value) { part[row * w.rows.head_dim + dim] = value; });
+          [&](int row, int dim, float value) { part[row * w.rows.head_dim() + dim] = value; });
       continue;
     }
     const bool is_last = cut == cuts - 1;
     join_waves(
-        flash, w.rows.head_dim, count, shared,
+        flash, w.rows.head_dim(), count, shared,
         [&](int row) {
           float top = shared.top[row], sum = shared.sum[row];
           Fold f{0.0f, 1.0f};
@@ -73,7 +73,7 @@ OCTAVO_GPU_FN void attend_few(const Step& step, const PagedAttentionArgs& a, con
           shared.top[row] = f.now;
           shared.sum[row] = f.before;
           if (is_last && a.sinks) {
-            shared.joined[row] = fold_sink(top, sum, a.sinks[w.kv_head * w.rows.group + (w.first_row + row) % w.rows.group]);
+            shared.joined[row] = fold_sink(top, sum, a.sinks[w.rows.head_of(w.first_row + row)]);
             shared.joined[16 + row] = sum;
           }
         },
@@ -121,14 +121,14 @@ OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, co
       const int32_t row = opaque(first_row + 16 * t + query_row(s));
       float sum = over_row(flash.sum[t][s], [](float x, float y) { return x + y; }), before = 1.0f;
       if (row >= w.rows.count) continue;
-      if (a.sinks) before = fold_sink(flash.top[t][s], sum, a.sinks[w.kv_head * w.rows.group + row % w.rows.group]);
+      if (a.sinks) before = fold_sink(flash.top[t][s], sum, a.sinks[w.rows.head_of(row)]);
       float* y = w.rows.result(row);
 #pragma unroll
       for (int d = 0; d < 2 * kSteps; ++d)
 #pragma unroll
         for (int i = 0; i < kValues; ++i) {
           const int32_t dim = 16 * d + dim_of(i);
-          if (slot_of(i) == s && dim < w.rows.head_dim) y[dim] = flash.out[t][d].v[i] * before / sum;
+          if (slot_of(i) == s && dim < w.rows.head_dim()) y[dim] = flash.out[t][d].v[i] * before / sum;
         }
     }
 }

@@ -59,7 +59,7 @@ OCTAVO_GPU_FN float fold_sink(float& top, float& sum, float sink) {
 // A sequence's rows of one kv head.
 struct Work {
   QueryRows rows;
-  int64_t seq, kv_head;
+  int32_t seq, kv_head;
   int32_t tokens, first_row, tile;
 };
 
@@ -79,11 +79,8 @@ OCTAVO_GPU_FN Work work_of(const Step& step, const PagedAttentionArgs& a, int32_
       end = middle;
     }
   }
-  const int64_t token = load_uniform(step.query_start + seq), first_head = static_cast<int64_t>(kv_head) * group;
-  const auto tokens = static_cast<int32_t>(load_uniform(step.query_start + seq + 1) - token);
-  Work w{{a.q + token * a.ldq + first_head * a.head_dim, a.y + token * a.ldy + first_head * a.head_dim, a.ldq, a.ldy,
-          a.alibi ? a.alibi + first_head : nullptr, group, static_cast<int32_t>(a.head_dim), tokens * group,
-          load_uniform(step.kv_len + seq) - tokens, static_cast<int32_t>(a.window)},
+  const int32_t token = load_uniform(step.query_start + seq), tokens = load_uniform(step.query_start + seq + 1) - token;
+  Work w{{a, token, kv_head * group, group, tokens * group, load_uniform(step.kv_len + seq) - tokens},
          seq, kv_head, tokens, 0, unit - units_before(step, seq, group, most)};
   w.first_row = w.tile * most;
   return w;
@@ -163,7 +160,7 @@ OCTAVO_GPU_FN Parts parts_of(const Step& step, const PagedAttentionArgs& a, cons
 
 // The parts of all cuts become the rows' results.
 OCTAVO_GPU_FN void join_cuts(const PagedAttentionArgs& a, const Work& w, const Parts& parts, int32_t cuts, int32_t count) {
-  const int32_t head_dim = w.rows.head_dim;
+  const int32_t head_dim = w.rows.head_dim();
 #pragma unroll 1
   for (int32_t t = opaque(thread()); t < count * head_dim; t += kFlashThreads) {
     const int32_t row = t / head_dim;
@@ -174,7 +171,7 @@ OCTAVO_GPU_FN void join_cuts(const PagedAttentionArgs& a, const Work& w, const P
       const Fold f = fold_in(top, sum, part[kRowsOfTile * head_dim + row], part[kRowsOfTile * (head_dim + 1) + row]);
       value = V::fma(value, f.before, part[t] * f.now);
     }
-    if (a.sinks) value = value * fold_sink(top, sum, a.sinks[w.kv_head * w.rows.group + (w.first_row + row) % w.rows.group]);
+    if (a.sinks) value = value * fold_sink(top, sum, a.sinks[w.rows.head_of(w.first_row + row)]);
     w.rows.result(w.first_row + row)[t % head_dim] = value / sum;
   }
 }

@@ -17,15 +17,18 @@ struct alignas(16) Floats4 {
 
 // Row r is token r / group and query head r % group.
 struct QueryRows {
-  const float* q;
-  float* y;
-  int64_t ldq, ldy;
-  const float* alibi;  // of the kv head's first query head, or null
-  int32_t group, head_dim, count, first_position, window;
+  const PagedAttentionArgs& a;
+  int32_t token, head;  // the first ones
+  int32_t group, count, first_position;
+  OCTAVO_GPU_FN int32_t head_dim() const { return static_cast<int32_t>(a.head_dim); }
   OCTAVO_GPU_FN int32_t position(int32_t row) const { return first_position + row / group; }
-  OCTAVO_GPU_FN int32_t low(int32_t position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
-  OCTAVO_GPU_FN const float* query(int32_t row) const { return q + row / group * ldq + static_cast<int64_t>(row % group) * head_dim; }
-  OCTAVO_GPU_FN float* result(int32_t row) const { return y + row / group * ldy + static_cast<int64_t>(row % group) * head_dim; }
+  OCTAVO_GPU_FN int32_t low(int32_t position) const {
+    const auto window = static_cast<int32_t>(a.window);
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+  OCTAVO_GPU_FN int32_t head_of(int32_t row) const { return head + row % group; }
+  OCTAVO_GPU_FN const float* query(int32_t row) const { return a.q + (token + row / group) * a.ldq + head_of(row) * a.head_dim; }
+  OCTAVO_GPU_FN float* result(int32_t row) const { return a.y + (token + row / group) * a.ldy + head_of(row) * a.head_dim; }
 };
 
 // Keys and values of bfloat16: a lane's 16 bytes of a key are one unit.
@@ -111,7 +114,7 @@ OCTAVO_GPU_FN void load_query(typename KVUnits<KV>::Operand (&to)[KVUnits<KV>::k
     const int32_t row = first + unit_row(u);
     const int32_t dim = Units::kStepsOfLoad == 1 ? 32 * step + kUnit * unit_q(u) : step / 2 * 64 + 16 * unit_q(u) + step % 2 * kUnit;
     Floats4 x[2] = {};
-    if (row < rows.count && dim < rows.head_dim) {
+    if (row < rows.count && dim < rows.head_dim()) {
       x[0] = reinterpret_cast<const Floats4*>(rows.query(row) + dim)[0];
       x[1] = reinterpret_cast<const Floats4*>(rows.query(row) + dim)[1];
     }
@@ -132,7 +135,7 @@ OCTAVO_GPU_FN void stage_queries(int32_t* to, const QueryRows& rows, int32_t fir
   for (int at = mine; at < 16 * kQuads; at += threads) {
     const int row = at / kQuads, dim = at % kQuads * 4;
     Floats4 x = {};
-    if (first + row < rows.count && dim < rows.head_dim) x = *reinterpret_cast<const Floats4*>(rows.query(first + row) + dim);
+    if (first + row < rows.count && dim < rows.head_dim()) x = *reinterpret_cast<const Floats4*>(rows.query(first + row) + dim);
 #pragma unroll
     for (int part = 0; part < Units::kParts; ++part) {
       int32_t* unit = to + (part * kSteps + Units::step_of(dim)) * kStagedStep + unit_place(row, Units::q_of(dim)) * 4;
@@ -179,10 +182,13 @@ struct RunPages {
     values_from = static_cast<int32_t>(a.block_tokens) * row_bytes;
   }
 
-  OCTAVO_GPU_FN Run run(int32_t at) const {  // at * runs < 2^31
-    const auto block = static_cast<int32_t>(static_cast<uint64_t>(static_cast<uint32_t>(at)) * magic >> 31);
-    const int32_t slot = (at - block * runs) * kRun;
-    return {base + load_uniform(table + block) * page_bytes + slot * row_bytes, slot};
+  OCTAVO_GPU_FN int32_t block_of(int32_t run) const {  // run * runs < 2^31
+    return static_cast<int32_t>(static_cast<uint64_t>(static_cast<uint32_t>(run)) * magic >> 31);
+  }
+  OCTAVO_GPU_FN int32_t page_of(int32_t run) const { return load_uniform(table + block_of(run)); }
+  OCTAVO_GPU_FN Run run(int32_t run, int32_t page) const {
+    const int32_t slot = (run - block_of(run) * runs) * kRun;
+    return {base + page * page_bytes + slot * row_bytes, slot};
   }
 
   // Scales of 32 keys, then of their values, to `to`.

@@ -28,7 +28,8 @@ struct Flash {
   // Loads that are asked for at a time, while those before them are worked on: of keys (for all 32), and tiles of values.
   static constexpr int kKeyLoads = kSteps / Units::kStepsOfLoad, kKeysTogether = kUnits == 1 && kSteps <= 4 ? 2 : 1;
   static constexpr int kValuesTogether = kUnits == 1 && kSteps <= 4 ? 4 : kUnits == 2 && kSteps <= 4 ? 2 : 1;
-  static constexpr int kHalves = kUnits != 2 && kSteps > (kUnits > 2 ? 4 : 6) ? 1 : 2;  // of the keys of a tile
+  static constexpr int kHalves = sizeof(T) == 2 && kSteps > (kUnits > 1 ? 4 : 6) ? 1 : 2;  // of the keys of a tile
+  static constexpr int kKeyUnroll = kUnits == 2 && kIsShared && kSteps > 4 ? 1 : kKeyLoads;  // ptxas would begin all loads at once
   static constexpr int kBuffers = kUnits > 2 || kSteps > (kUnits == 2 ? 4 : 6) ? 1 : 2;  // where there are registers for that
   static constexpr int kKeyGroups = (kKeyLoads + kKeysTogether - 1) / kKeysTogether, kValueGroups = kTiles / kValuesTogether;
 
@@ -79,7 +80,7 @@ struct Flash {
 #pragma unroll
     for (int i = 0; i < kValuesTogether; ++i) {
       const int tile = group * kValuesTogether + i;
-      const uint32_t offset = tile < kFewestTiles || 16 * tile < rows.head_dim ? 16u * tile * kRun * sizeof(T) : 0;
+      const uint32_t offset = tile < kFewestTiles || 16 * tile < rows.head_dim() ? 16u * tile * kRun * sizeof(T) : 0;
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) to[i].unit[u] = *reinterpret_cast<const typename Units::ValueUnit*>(at[u] + offset);
     }
@@ -142,7 +143,7 @@ struct Flash {
         }
       KeyGroup raw[kBuffers];
       load_keys(raw[0], at, row_bytes, 0);
-#pragma unroll
+#pragma unroll kKeyUnroll
       for (int group = 0; group < kKeyGroups; ++group) {
         const int ahead = group + kBuffers - 1;
         if (ahead > 0 && ahead < kKeyGroups) load_keys(raw[ahead % kBuffers], at, row_bytes, ahead);
@@ -198,9 +199,9 @@ struct Flash {
             x = cap * vec::tanh<V>(x / softcap);
           });
         }
-        if (rows.alibi) {
+        if (rows.a.alibi) {
           const int32_t row = opaque(first_row + 16 * t + query_row(slot));
-          const float slope = rows.alibi[row % rows.group] * kLog2E;
+          const float slope = rows.a.alibi[rows.head_of(row)] * kLog2E;
           each([&](float& x, int, int, int32_t at) { x = x - slope * static_cast<float>(high[t][slot] - at); });
         }
         if (is_edge) {
@@ -256,17 +257,15 @@ struct Flash {
     const int32_t last_row = first_row + count - 1;
     const int32_t first = rows.position(first_row), last = rows.position(last_row), from = rows.low(first), all_from = rows.low(last);
     const int32_t last_run = last / kRun;
-    const auto run = [&](int32_t tile, int half) {
-      const int32_t at = 2 * (tile < last_tile ? tile : last_tile) + half;
-      return pages.run(at < last_run ? at : last_run);
-    };
-    Run one = run(first_tile, 0), other = run(first_tile, 1);
+    const auto run = [&](int32_t tile, int half) { return 2 * tile + half < last_run ? 2 * tile + half : last_run; };
+    int32_t page = pages.page_of(run(first_tile, 0)), other_page = pages.page_of(run(first_tile, 1));
     for (int32_t tile = first_tile; tile <= last_tile; tile += apart) {
-      const Run next_one = run(tile + apart, 0), next_other = run(tile + apart, 1);  // page tables are read ahead
+      const int32_t next = pages.page_of(run(tile + apart, 0)), other_next = pages.page_of(run(tile + apart, 1));  // ahead of their use
+      const Run one = pages.run(run(tile, 0), page), other = pages.run(run(tile, 1), other_page);
       const int32_t begin = tile * kKeys;
       take(begin, one, other, begin < all_from || begin + kKeys - 1 > first, from, last);
-      one = next_one;
-      other = next_other;
+      page = next;
+      other_page = other_next;
     }
   }
 };
