@@ -16,6 +16,8 @@ from ci.gpu import Target
 
 #: kernels that may use scratch memory: run once, while weights are loaded
 COLD = ("pack_",)
+#: kernels of gfx9 that must let so many waves of a SIMD take turns: what they do is wait for memory
+LEAST_WAVES = {("paged_attention_", "__mmafast"): 4}
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,17 @@ class Resources:
         if self.spills:
             return f"{self.kernel} spills {self.spills} registers"
         return f"{self.kernel} keeps {self.scratch_bytes} bytes of scratch memory" if self.scratch_bytes else ""
+
+
+def crowded(kernel: Resources, arch: str) -> str:
+    """'' or what a kernel takes too much of, though it runs."""
+    for ends, waves in LEAST_WAVES.items():
+        is_meant = arch.startswith("gfx9") and kernel.kernel.startswith(ends[0]) and kernel.kernel.endswith(ends[1])
+        if is_meant and kernel.waves < waves:
+            return (
+                f"{kernel.kernel} takes {kernel.registers} registers: {kernel.waves} waves of a SIMD instead of {waves}"
+            )
+    return ""
 
 
 def reader() -> str | None:

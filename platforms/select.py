@@ -46,7 +46,7 @@ MANY_FROM = {
     ("linear_", "mmawide"): 17,
     ("linear_", "mmafastwide"): 17,
     ("linear_", "triton"): 65,  # a tile has 128 rows (platforms/gpu/triton)
-    ("paged_attention_", "mmafastwide"): 16,  # kManyTokens of csrc_common/gpu/attention_mma.inl.h
+    ("paged_attention_", "mmafastwide"): 16,  # kManyTokens of csrc_common/gpu/attention_mma_cuts.inl.h
 }
 
 

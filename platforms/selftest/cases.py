@@ -287,7 +287,9 @@ _CASES: tuple[Case, ...] = (
         for f in ("f32", "f16", "bf16", "q4_1", "q8_0")
     ),
     *(
-        Case(f"attention {d}", (f"paged_attention_{d}", f"kv_append_{d}", f"paged_attention_{d}_d64"), partial(_paged, d))
+        Case(
+            f"attention {d}", (f"paged_attention_{d}", f"kv_append_{d}", f"paged_attention_{d}_d64"), partial(_paged, d)
+        )
         for d in get_args(KVDtype)
     ),
     *(
@@ -303,11 +305,15 @@ _CASES: tuple[Case, ...] = (
         for f in FORMS
     ),
     *(
-        Case(f"rope and append {d}", (f"rope_append_{d}", f"paged_attention_{d}"), partial(rope_append, d))
+        Case(f"rope and append {d}", (f"rope_append_{d}", f"paged_attention_{d}", f"paged_attention_{d}_d64"), partial(rope_append, d))
         for d in get_args(KVDtype)
     ),
     *(
-        Case(f"attention {d} heads of {n}", (f"paged_attention_{d}_d{n}", f"paged_attention_{d}", f"kv_append_{d}"), partial(_heads, d, n))
+        Case(
+            f"attention {d} heads of {n}",
+            (f"paged_attention_{d}_d{n}", f"paged_attention_{d}", f"kv_append_{d}"),
+            partial(_heads, d, n),
+        )
         for d in ("bf16", "int8")
         for n in (64, 128, 192, 256)
     ),

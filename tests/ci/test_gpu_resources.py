@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ci.gpu_resources import Resources, amd, nvidia
+from ci.gpu_resources import Resources, amd, crowded, nvidia
 
 NOTES = """
     amdhsa.kernels:
@@ -45,6 +45,14 @@ def test_amd_notes() -> None:
 
 def test_ptxas_log() -> None:
     assert nvidia(LOG) == [Resources("add__simt", 32, 0, 0, 0, 64), Resources("pool__simt", 255, 3088, 16, 3, 8)]
+
+
+def test_decoding_leaves_registers_for_four_waves_of_gfx9() -> None:
+    few = Resources("paged_attention_bf16_d256__mmafast", 128, 0, 0, 0, 4)
+    assert not crowded(few, "gfx942")
+    assert "129 registers" in crowded(Resources(few.kernel, 129, 0, 0, 0, 3), "gfx942")
+    assert not crowded(Resources(few.kernel, 250, 0, 0, 0, 6), "gfx1100")
+    assert not crowded(Resources("paged_attention_bf16_d256__mmafastwide", 200, 0, 0, 0, 2), "gfx942")
 
 
 def test_spills_and_scratch_are_complained_of_but_for_packing() -> None:

@@ -184,7 +184,12 @@ def test_a_step_with_a_prompt_and_decoding_runs_both_kernels() -> None:
 
 
 def test_the_op_with_the_least_room_to_spare_serves_a_size() -> None:
-    ops = ("paged_attention_bf16", "paged_attention_bf16_d64", "paged_attention_bf16_d128", "paged_attention_bf16_draft")
+    ops = (
+        "paged_attention_bf16",
+        "paged_attention_bf16_d64",
+        "paged_attention_bf16_d128",
+        "paged_attention_bf16_draft",
+    )
     assert bounded("paged_attention_bf16", 64, ops) == "paged_attention_bf16_d64"
     assert bounded("paged_attention_bf16", 65, ops) == "paged_attention_bf16_d128"
     assert bounded("paged_attention_bf16", 129, ops) == "paged_attention_bf16"
