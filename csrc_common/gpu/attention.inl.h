@@ -169,7 +169,7 @@ struct PagedKeys : KV {
   HeadPages<KV> pages;
   OCTAVO_GPU_FN explicit PagedKeys(const HeadPages<KV>& p) : pages(p) {}
   OCTAVO_GPU_FN const T* key(int64_t j) const { return pages.key(j); }
-  OCTAVO_GPU_FN const T* value(int64_t j, int64_t d) const { return pages.value(j) + d * kRun; }
+  OCTAVO_GPU_FN const T* value(int64_t j, int64_t d) const { return pages.value(j) + d * kTokenRun; }
   OCTAVO_GPU_FN const float* key_scale(int64_t j) const { return pages.key_scale(j); }
   OCTAVO_GPU_FN const float* value_scale(int64_t j) const { return pages.value_scale(j); }
 };

@@ -100,7 +100,7 @@ struct RunPages {
     table = pages.table;
     base = pages.base;
     page_bytes = a.page_bytes;
-    runs = static_cast<int32_t>(a.block_tokens) / kRun;
+    runs = static_cast<int32_t>(a.block_tokens) / kTokenRun;
     magic = (0x80000000u + static_cast<uint32_t>(runs) - 1) / static_cast<uint32_t>(runs);
     row_bytes = static_cast<int32_t>(a.head_dim * sizeof(typename KV::T));
     values_from = static_cast<int32_t>(a.block_tokens) * row_bytes;
@@ -111,7 +111,7 @@ struct RunPages {
   }
   OCTAVO_GPU_FN int32_t page_of(int32_t run) const { return load_uniform(table + block_of(run)); }
   OCTAVO_GPU_FN Run run(int32_t run, int32_t page) const {
-    const int32_t slot = (run - block_of(run) * runs) * kRun;
+    const int32_t slot = (run - block_of(run) * runs) * kTokenRun;
     return {base + page * page_bytes + slot * row_bytes, slot};
   }
 
@@ -120,9 +120,9 @@ struct RunPages {
 #pragma unroll
     for (int at = 0; at < 2 * 32; at += kWave) {
       const int i = at + lane();
-      const Run& run = i % 32 < kRun ? first : second;
+      const Run& run = i % 32 < kTokenRun ? first : second;
       const auto* scales = reinterpret_cast<const float*>(run.keys - run.slot * row_bytes + 2 * values_from) + run.slot;
-      to[i] = scales[i / 32 * (runs * kRun) + i % kRun];
+      to[i] = scales[i / 32 * (runs * kTokenRun) + i % kTokenRun];
     }
   }
 };

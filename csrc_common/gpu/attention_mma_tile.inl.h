@@ -80,7 +80,7 @@ struct Flash {
 #pragma unroll
     for (int i = 0; i < kValuesTogether; ++i) {
       const int tile = group * kValuesTogether + i;
-      const uint32_t offset = tile < kFewestTiles || 16 * tile < rows.head_dim() ? 16u * tile * kRun * sizeof(T) : 0;
+      const uint32_t offset = tile < kFewestTiles || 16 * tile < rows.head_dim() ? 16u * tile * kTokenRun * sizeof(T) : 0;
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) to[i].unit[u] = *reinterpret_cast<const typename Units::ValueUnit*>(at[u] + offset);
     }
@@ -139,7 +139,7 @@ struct Flash {
 #pragma unroll
         for (int u = 0; u < kUnits; ++u) {
           const int token = token_of_row(first_half + half, opaque(unit_row(u)));
-          at[half][u] = (token < kRun ? first.keys : second.keys) + static_cast<uint32_t>(token % kRun * row_bytes + 16 * opaque(unit_q(u)));
+          at[half][u] = (token < kTokenRun ? first.keys : second.keys) + static_cast<uint32_t>(token % kTokenRun * row_bytes + 16 * opaque(unit_q(u)));
         }
       KeyGroup raw[kBuffers];
       load_keys(raw[0], at, row_bytes, 0);
@@ -167,7 +167,7 @@ struct Flash {
     for (int u = 0; u < kUnits; ++u) {
       const int q = opaque(unit_q(u));
       at[u] = (q < 2 ? first.keys : second.keys) + pages.values_from +
-              static_cast<uint32_t>(opaque(unit_row(u)) * kRun + q % 2 * kUnit) * static_cast<uint32_t>(sizeof(T));
+              static_cast<uint32_t>(opaque(unit_row(u)) * kTokenRun + q % 2 * kUnit) * static_cast<uint32_t>(sizeof(T));
     }
     ValueGroup raw[kBuffers];
     load_values(raw[0], at, 0);
@@ -256,7 +256,7 @@ struct Flash {
     if (first_tile > last_tile) return;
     const int32_t last_row = first_row + count - 1;
     const int32_t first = rows.position(first_row), last = rows.position(last_row), from = rows.low(first), all_from = rows.low(last);
-    const int32_t last_run = last / kRun;
+    const int32_t last_run = last / kTokenRun;
     const auto run = [&](int32_t tile, int half) { return 2 * tile + half < last_run ? 2 * tile + half : last_run; };
     int32_t page = pages.page_of(run(first_tile, 0)), other_page = pages.page_of(run(first_tile, 1));
     for (int32_t tile = first_tile; tile <= last_tile; tile += apart) {

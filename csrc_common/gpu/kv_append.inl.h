@@ -14,7 +14,7 @@ OCTAVO_GPU_FN void kv_append(const Step& step, const KVAppendArgs& a) {
     const float* vectors[2] = {a.k + token * a.ldk + head * a.head_dim, a.v + token * a.ldv + head * a.head_dim};
     for (int which = 0; which < 2; ++which) {
       typename KV::T* to = which == 0 ? pages.key(position) : pages.value(position);
-      const int64_t apart = which == 0 ? 1 : kRun;
+      const int64_t apart = which == 0 ? 1 : kTokenRun;
       if constexpr (KV::kHasScales) {
         float most = 0.0f;
         int bad = 0;

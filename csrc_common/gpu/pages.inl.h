@@ -39,7 +39,7 @@ struct KVI8 {
   static OCTAVO_GPU_FN float widen(T x) { return static_cast<float>(x); }
 };
 
-constexpr int kRun = 16;  // tokens of which values lie together; a block holds whole runs
+constexpr int kTokenRun = 16;  // tokens of which values lie together; a block holds whole runs
 
 // One kv head of one sequence, by absolute position.
 template <class KV>
@@ -59,10 +59,10 @@ struct HeadPages {
   OCTAVO_GPU_FN T* key(int64_t position) const {
     return reinterpret_cast<T*>(page(position)) + position % block_tokens * head_dim;
   }
-  // Of dimension 0; the next dimension is kRun further.
+  // Of dimension 0; the next dimension is kTokenRun further.
   OCTAVO_GPU_FN T* value(int64_t position) const {
     const int64_t slot = position % block_tokens;
-    return reinterpret_cast<T*>(page(position)) + (block_tokens + slot / kRun * kRun) * head_dim + slot % kRun;
+    return reinterpret_cast<T*>(page(position)) + (block_tokens + slot / kTokenRun * kTokenRun) * head_dim + slot % kTokenRun;
   }
   OCTAVO_GPU_FN float* key_scale(int64_t position) const {
     return reinterpret_cast<float*>(page(position) + 2 * block_tokens * head_dim) + position % block_tokens;
