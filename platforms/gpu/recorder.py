@@ -61,7 +61,10 @@ class GpuRecorder(Recorder):
     def _emit(
         self, op: str, kind: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
     ) -> None:
-        """Appends an instruction, or joins it with those before it (`fusion.py`) where no mark lies between them."""
+        """Appends an instruction, or joins it with those before it (`fusion.py`) where no mark lies between them. Attention is that
+        of the class of head sizes."""
+        if op.startswith("paged_attention_"):
+            op = self._attention(op)
         super()._emit(op, kind, reads=reads, writes=writes, **fields)
         found = fused(self._list, self.native.table.choices)
         if found is None:
@@ -92,13 +95,6 @@ class GpuRecorder(Recorder):
         if kind in FAST_PREPARE and not has_fast_inputs(choice):
             return replace(self.native, is_fast=False).table[f"linear_{kind}"]
         return choice
-
-    def _emit(
-        self, op: str, kind: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
-    ) -> None:
-        if op.startswith("paged_attention_"):
-            op = self._attention(op)
-        super()._emit(op, kind, reads=reads, writes=writes, **fields)
 
     def _attention(self, op: str) -> str:
         """Matrix units take head_dim in tiles of 16, and have kernels for classes of it; the exact levels take the rest. Of the
