@@ -124,12 +124,12 @@ OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, co
       if (a.sinks) before = fold_sink(flash.top[t][s], sum, a.sinks[w.rows.head_of(row)]);
       float* y = w.rows.result(row);
 #pragma unroll
-      for (int d = 0; d < 2 * kSteps; ++d)
+      for (int d = 0; d < 2 * kSteps; ++d) {
+        if (16 * d >= w.rows.head_dim()) break;
 #pragma unroll
-        for (int i = 0; i < kValues; ++i) {
-          const int32_t dim = 16 * d + dim_of(i);
-          if (slot_of(i) == s && dim < w.rows.head_dim()) y[dim] = flash.out[t][d].v[i] * before / sum;
-        }
+        for (int i = 0; i < kValues; ++i)
+          if (slot_of(i) == s) y[16 * d + dim_of(i)] = flash.out[t][d].v[i] * before / sum;
+      }
     }
 }
 

@@ -213,12 +213,17 @@ struct Flash {
         most = over_row(most, larger);
         shrink[slot] = exp2_fast(top[t][slot] - most);
         top[t][slot] = most;
+        float of_value[kScoreUnits][8];
+        if constexpr (KV::kHasScales) {
+          each([&](float&, int u, int j, int32_t) { of_value[u][j] = scales[kKeys + kUnit * q[u] + j]; });
+          keep_order();  // else each is read behind a branch of its own
+        }
         float added = 0.0f;
         each([&](float& x, int u, int j, int32_t) {
           const bool is_seen = x != kNone;
           x = is_seen ? exp2_fast(x - most) : 0.0f;
           added = added + x;
-          if constexpr (KV::kHasScales) x = is_seen ? x * scales[kKeys + kUnit * q[u] + j] : 0.0f;
+          if constexpr (KV::kHasScales) x = is_seen ? x * of_value[u][j] : 0.0f;
         });
         sum[t][slot] = V::fma(sum[t][slot], shrink[slot], added);
       }
