@@ -57,6 +57,10 @@ KERNELS = (
         "linear_bf16", "linear", 128, 128, {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64},
         {"x": "bf16", "weight": "bf16", "sums": "i32"}, ("x", "ldx", "weight", "y", "ldy"),
     ),
+    Kernel(
+        "rms_norm_prepare_bf16", "norm", 1, 0, {"BLOCK": 4096}, {"q": "bf16", "sums": "i32"},
+        ("ldx", "weight", "y", "ldy", "q", "ldq"), stages=(1, 1),
+    ),
 )  # fmt: skip
 
 

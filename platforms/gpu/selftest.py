@@ -26,6 +26,8 @@ from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 #: of kernels that take other inputs than the exact ones: what rounding inputs to int8 per group does to a product. Cases whose
 #: name ends with "whole" have inputs that are exact either way.
 OTHER_INPUTS_TOLERANCE = 3e-2
+#: of norms that add up squares in another order: some of their rows' values are then rounded to the other neighbour in bfloat16
+OTHER_NORM_TOLERANCE = 2e-3
 
 
 @dataclass
@@ -57,6 +59,8 @@ class GpuSelfTest(SelfTest):
         return GpuCell(cast(GpuNative, native))
 
     def allowed(self, case: Case, fast: list[str]) -> float:
+        if any(name.startswith("rms_norm_prepare_") for name in fast):
+            return OTHER_NORM_TOLERANCE
         kinds = {name.removeprefix("linear_").rsplit("__", 1)[0] for name in fast}
         if not case.name.endswith(" whole") and any(FAST_PREPARE.get(kind) == "prepare_f16row" for kind in kinds):
             return OTHER_INPUTS_TOLERANCE

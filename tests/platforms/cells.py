@@ -179,7 +179,7 @@ def triton_cell() -> Cell:
 
     return Cell(
         "gpu", "triton-interpret", ops, lambda: GpuWeights(native), DeviceSampler(native).sample_host, levels_of,
-        how="interpreted", is_exact=False, tables=("linear", "gated_mlp", "lm_head"),
+        how="interpreted", is_exact=False, tables=("linear", "gated_mlp", "norm_linear", "lm_head"),
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "linear": ("linear",),
     "linear_f8": ("linear",),
     "gated_mlp": ("linear",),
+    "norm_linear": ("rms_norm", "linear"),
     "paged_attention": ("kv_append", "paged_attention"),
     "varlen_attention": ("varlen_attention",),
     "softcap": ("softcap",),

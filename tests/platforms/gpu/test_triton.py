@@ -84,16 +84,25 @@ class Watched(GpuCell):
 
 
 @pytest.mark.parametrize("arch", emulated_device.ARCHS)
-def test_machine_code_runs_by_our_loader(arch: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "name", "op", "kernel", "grid"),
+    [
+        ("linear", "bf16_tiles", "linear", "linear_bf16__triton", (2, 3, 1)),
+        ("norm_linear", "bf16_long", "rms_norm", "rms_norm_prepare_bf16__triton", (2, 1, 1)),
+    ],
+)
+def test_machine_code_runs_by_our_loader(
+    table: str, name: str, op: str, kernel: str, grid: tuple[int, int, int], arch: str
+) -> None:
     if reason := emulated_device.missing():
         pytest.skip(reason)
     device = emulated_device.EmulatedDevice(arch, 2)
     platform = GpuPlatform(device, built(arch), ("simt", "triton"), "fast")
-    module, case = case_of("linear", "bf16_tiles")
+    module, case = case_of(table, name)
     cell = Watched(platform.native)
-    got, want = module.run(cell, case), reference_result("linear", "bf16_tiles")
-    assert cell.made.last_variant("linear") == "linear_bf16__triton"
-    assert (device.stats[-1][0], device.stats[-1][1]) == ("linear_bf16__triton", (2, 3, 1))
+    got, want = module.run(cell, case), reference_result(table, name)
+    assert cell.made.last_variant(op) == kernel
+    assert (kernel, grid) in [launch[:2] for launch in device.stats]
     assert np.abs(got - want).max() <= case.tolerance * np.abs(want).max()
 
 

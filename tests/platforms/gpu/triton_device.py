@@ -46,10 +46,11 @@ def folder() -> Path:
 
 
 def prefer(native: GpuNative) -> None:
-    """Lets Triton's kernels run whatever the number of rows."""
+    """Lets Triton's kernels run whatever the number of rows, and exact ones where there is none of those."""
+    exact = replace(native, is_fast=False).table
     for op, choice in native.table.choices.items():
-        if choice.many.endswith("__triton"):
-            native.table.choices[op] = replace(choice, few=choice.many, many_from=0)
+        is_made = choice.many.endswith("__triton")
+        native.table.choices[op] = replace(choice, few=choice.many, many_from=0) if is_made else exact[op]
 
 
 class InterpretedDevice(HostDevice):
@@ -90,7 +91,7 @@ def interpret(kernel: Kernel, taken: list[tuple[str, int, str]], grid: tuple[int
         return tl.tensor(TensorHandle(value, of), of)
 
     function = getattr(import_module(f"octavo.platforms.gpu.triton.{kernel.module}"), kernel.name)
-    interpreter_builder.create_dot = dot
+    interpreter_builder.create_dot, interpreter_builder.create_fp_trunc = dot, narrow
     with np.errstate(all="ignore"):
         function[grid](*(given(name, offset) for name, offset, _ in taken), **kernel.constants)
 
@@ -104,3 +105,14 @@ def dot(a: Any, b: Any, c: Any, *_: Any) -> Any:
         for x in (a, b)
     ]
     return TensorHandle(np.matmul(*wide) + c.data, c.dtype.scalar)
+
+
+def narrow(x: Any, to: Any) -> Any:
+    """It also cuts float32 off where chips round to the nearest bfloat16, half to even."""
+    from triton.runtime.interpreter import TensorHandle, interpreter_builder
+
+    if not to.scalar.is_bf16():
+        return interpreter_builder.cast_impl(x, to)
+    word = x.data.astype(np.float32).view(np.uint32)
+    rounded = np.where(np.isnan(x.data), word >> 16 | 0x40, (word + 0x7FFF + (word >> 16 & 1)) >> 16)
+    return TensorHandle(rounded.astype(np.uint16), to.scalar)
