@@ -30,6 +30,33 @@ inline constexpr Field kNormPrepareFields[] = {
     OCTAVO_FIELD(NormPrepareArgs, rows, rows),
 };
 
+// rms_norm_add: rms_norm of whole rows, then add of a and the result (contract/token.h).
+struct NormAddArgs {
+  const float* x;
+  int64_t ldx;
+  const float* weight;  // [width] or null
+  float* normed;        // the normed rows, or null where nobody else reads them
+  int64_t ldnormed;
+  const float* a;
+  int64_t lda;
+  float* y;
+  int64_t ldy;
+  int64_t width;
+  float eps;
+  float scale_a;
+  float scale_b;
+  Rows rows;
+};
+inline constexpr Field kNormAddFields[] = {
+    OCTAVO_FIELD(NormAddArgs, x, pointer),      OCTAVO_FIELD(NormAddArgs, ldx, i64),
+    OCTAVO_FIELD(NormAddArgs, weight, pointer), OCTAVO_FIELD(NormAddArgs, normed, pointer),
+    OCTAVO_FIELD(NormAddArgs, ldnormed, i64),   OCTAVO_FIELD(NormAddArgs, a, pointer),
+    OCTAVO_FIELD(NormAddArgs, lda, i64),        OCTAVO_FIELD(NormAddArgs, y, pointer),
+    OCTAVO_FIELD(NormAddArgs, ldy, i64),        OCTAVO_FIELD(NormAddArgs, width, i64),
+    OCTAVO_FIELD(NormAddArgs, eps, f32),        OCTAVO_FIELD(NormAddArgs, scale_a, f32),
+    OCTAVO_FIELD(NormAddArgs, scale_b, f32),    OCTAVO_FIELD(NormAddArgs, rows, rows),
+};
+
 // rope_append_<kv dtype>: what lies between the projections of q, k and v and attention: rms_norm of each head of q and k, if they
 // have one, rope of both, then kv_append of k and v (contract/token.h, contract/attention.h).
 struct RopeAppendArgs {

@@ -12,6 +12,7 @@
 #include "gpu/linear_k256.inl.h"
 #include "gpu/linear_mma.inl.h"
 #include "gpu/norm.inl.h"
+#include "gpu/norm_add.inl.h"
 #include "gpu/norm_prepare.inl.h"
 #include "gpu/pack.inl.h"
 #include "gpu/prepare.inl.h"

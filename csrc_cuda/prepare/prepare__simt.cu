@@ -1,2 +1,2 @@
-// prepare and what is joined with it, on the plain arithmetic units: csrc_common/gpu/prepare.inl.h, norm_prepare.inl.h.
-#include "gpu/norm_prepare.inl.h"
+// prepare, and norms with what follows them, on the plain arithmetic units: csrc_common/gpu/prepare.inl.h, norm_*.inl.h.
+#include "gpu/norm_add.inl.h"

@@ -14,6 +14,7 @@ from typing import Any
 from octavo.platforms.recorded.symbols import Instruction, Ref
 
 NORM_PREPARE = "rms_norm_"  # before the name of a prepare op
+NORM_ADD = "rms_norm_add"
 ROPE_APPEND = "rope_append_"  # before a KV dtype
 
 
@@ -22,6 +23,8 @@ def fused(tail: list[Instruction], ops: Collection[str]) -> tuple[int, Instructi
     last = tail[-1]
     if last.op.startswith("prepare_") and NORM_PREPARE + last.op in ops:
         return _norm_prepare(tail)
+    if last.op == "add" and NORM_ADD in ops:
+        return _norm_add(tail)
     name = last.op.replace("kv_append_", ROPE_APPEND)
     if name != last.op and name in ops:
         return _rope_append(name, tail)
@@ -37,6 +40,18 @@ def _norm_prepare(tail: list[Instruction]) -> tuple[int, Instruction] | None:
     fields |= {name: y[name] for name in ("q", "ldq", "scales", "sums", "lds")}
     op = NORM_PREPARE + prepare.op
     return 2, Instruction(op, norm.rows, fields, norm.reads, (*norm.writes, *prepare.writes))
+
+
+def _norm_add(tail: list[Instruction]) -> tuple[int, Instruction] | None:
+    norm, add = tail[-2:] if len(tail) > 1 else (tail[-1], tail[-1])
+    x, y = norm.fields, add.fields
+    if norm.op != "rms_norm" or x["heads"] != 1 or y["b"] != x["y"] or y["a"] == y["b"] or y["width"] != x["width"]:
+        return None
+    fields = {name: x[name] for name in ("x", "ldx", "weight", "width", "eps", "rows")}
+    fields |= {name: y[name] for name in ("a", "lda", "y", "ldy", "scale_a", "scale_b")}
+    fields |= {"normed": x["y"], "ldnormed": x["ldy"]}
+    reads = tuple(dict.fromkeys((*norm.reads, *(buffer for buffer in add.reads if buffer not in norm.writes))))
+    return 2, Instruction(NORM_ADD, norm.rows, fields, reads, (*norm.writes, *add.writes))
 
 
 def _rope_append(name: str, tail: list[Instruction]) -> tuple[int, Instruction] | None:
@@ -84,9 +99,10 @@ def without_unread(instructions: list[Instruction], output: int | None) -> list[
     reads = Counter(buffer for ins in instructions for buffer in ins.reads)
 
     def spared(ins: Instruction) -> Instruction:
-        y: Any = ins.fields.get("y")
+        name = "normed" if ins.op == NORM_ADD else "y"
+        y: Any = ins.fields.get(name)
         if not ins.op.startswith(NORM_PREPARE) or not isinstance(y, Ref) or reads[y.buffer] or y.buffer == output:
             return ins
-        return replace(ins, fields={**ins.fields, "y": 0}, writes=tuple(b for b in ins.writes if b != y.buffer))
+        return replace(ins, fields={**ins.fields, name: 0}, writes=tuple(b for b in ins.writes if b != y.buffer))
 
     return [spared(ins) for ins in instructions]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.platforms.rope import frequencies
-from octavo.platforms.selftest.joined import FORMS, norm_prepare, rope_append
+from octavo.platforms.selftest.joined import FORMS, norm_add, norm_prepare, rope_append
 from octavo.platforms.selftest.values import (
     APART,
     FORMATS,
@@ -304,6 +304,7 @@ _CASES: tuple[Case, ...] = (
         Case(f"norm and {f}", (f"rms_norm_{f}", *_linear_case(FORMS[f][0], FEW).covers), partial(norm_prepare, f))
         for f in FORMS
     ),
+    Case("norm and add", ("rms_norm_add",), norm_add),
     *(
         Case(f"rope and append {d}", (f"rope_append_{d}", f"paged_attention_{d}", f"paged_attention_{d}_d64"), partial(rope_append, d))
         for d in get_args(KVDtype)

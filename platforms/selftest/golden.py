@@ -109,6 +109,7 @@ GOLDEN: dict[str, str] = {
     "norm and prepare_i8row": "4a7838b064533ffe",
     "norm and prepare_f16row": "7584f8ce71fb3b55",
     "norm and prepare_f16pair": "b3700e44bb6551a9",
+    "norm and add": "aea6ff7f382f4ad4",
     "rope and append f32": "0070fe3777b71d80",
     "rope and append bf16": "2a4d6c3732bb0448",
     "rope and append f16": "add505a0c944a866",

@@ -43,6 +43,20 @@ def norm_prepare(form: str, cell: Any) -> list[NDArray[Any]]:
     ]
 
 
+def norm_add(cell: Any) -> list[NDArray[Any]]:
+    """A branch's norm before its sum; then a norm that is read once more."""
+    x, base, scales = values("norm add x", 3, 328), values("norm add", 3, 328), values("norm w", 328)
+
+    def twice(ops: Any, x: Any, base: Any) -> Any:
+        y = ops.rms_norm(x, None, 1e-6)
+        return ops.add(y, ops.add(base, y, scale_a=0.7))
+
+    return [
+        joined(cell.ops(), lambda ops, x, base: ops.add(base, ops.rms_norm(x, scales, 1e-5), scale_b=0.3), x, base),
+        joined(cell.ops(), twice, x, base),
+    ]
+
+
 def rope_append(dtype: KVDtype, cell: Any) -> list[NDArray[Any]]:
     """Attention over keys that were rotated and stored with its queries; with norms of heads and without."""
     heads, kv_heads, head_dim = 4, 2, 48

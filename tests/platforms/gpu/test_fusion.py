@@ -119,7 +119,7 @@ def test_what_does_not_belong_together_stays_apart(platform: GpuPlatform) -> Non
     assert ran[:2] == ["rms_norm__simt", "prepare_bf16__simt"]
 
 
-@pytest.mark.parametrize(("family", "before", "after"), [("llama", 15, 11), ("qwen3", 17, 11)])
+@pytest.mark.parametrize(("family", "before", "after"), [("llama", 15, 11), ("qwen3", 17, 11), ("gemma3", 21, 13)])
 def test_launches_of_a_layer(
     family: str, before: int, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
