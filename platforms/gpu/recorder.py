@@ -61,8 +61,8 @@ class GpuRecorder(Recorder):
     def _emit(
         self, op: str, kind: Rows, *, reads: tuple[Symbol, ...], writes: tuple[Symbol, ...], **fields: Any
     ) -> None:
-        """Appends an instruction, or joins it with those before it (`fusion.py`) where no mark lies between them. Attention is that
-        of the class of head sizes."""
+        """Appends an instruction, or joins it with those before it (`fusion.py`) where no mark lies between them. Attention is
+        that of the class of head sizes."""
         if op.startswith("paged_attention_"):
             op = self._attention(op)
         super()._emit(op, kind, reads=reads, writes=writes, **fields)

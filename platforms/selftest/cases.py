@@ -306,7 +306,11 @@ _CASES: tuple[Case, ...] = (
     ),
     Case("norm and add", ("rms_norm_add",), norm_add),
     *(
-        Case(f"rope and append {d}", (f"rope_append_{d}", f"paged_attention_{d}", f"paged_attention_{d}_d64"), partial(rope_append, d))
+        Case(
+            f"rope and append {d}",
+            (f"rope_append_{d}", f"paged_attention_{d}", f"paged_attention_{d}_d64"),
+            partial(rope_append, d),
+        )
         for d in get_args(KVDtype)
     ),
     *(
