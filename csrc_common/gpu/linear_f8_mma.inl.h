@@ -1,5 +1,6 @@
 // linear_{f8row,f8g128,mxfp8,mxfp4} on matrix units (levels mmafast and mmafastwide): products of E4M3 where the chip has them (CDNA 3 and
-// 4, RDNA 4), elsewhere, and with E2M1, of float16, which every code of both is exactly. A group's scales meet its product as float32.
+// 4, RDNA 4), elsewhere, and with E2M1, of float16, which every code of both is exactly. A group's scales meet its product as float32;
+// CDNA 4 takes those of mx formats itself (gpu/linear_mx.inl.h).
 //
 //   few   a block computes one panel of 16 outputs for 16 rows; its four waves take records (128 inputs) in turn, with the codes of
 //         kAhead rounds and the inputs of the next on their way, and add what they have in order.
@@ -10,6 +11,7 @@
 
 #include "gpu/f8.h"
 #include "gpu/halves.h"
+#include "gpu/linear_mx.inl.h"
 #include "gpu/mma_tiles.h"
 
 #if defined(OCTAVO_HAS_MMA)
@@ -186,15 +188,33 @@ OCTAVO_GPU_FN void linear_f8_wide(const Step& step, const LinearArgs& a) {
   }
 }
 
+// The scaled products of CDNA 4 where there are some.
+template <class Format>
+OCTAVO_GPU_FN void linear_small_few(const Step& step, const LinearArgs& a) {
+#if defined(__gfx950__)
+  if constexpr (Format::is_mx) return linear_mx_few<Format>(step, a);
+  else
+#endif
+    linear_f8_few<Format>(step, a);
+}
+template <class Format>
+OCTAVO_GPU_FN void linear_small_wide(const Step& step, const LinearArgs& a) {
+#if defined(__gfx950__)
+  if constexpr (Format::is_mx) return linear_mx_wide<Format, kF8Panels, kF8Tiles>(step, a);
+  else
+#endif
+    linear_f8_wide<Format>(step, a);
+}
+
 }  // namespace octavo::gpu
 
 #define OCTAVO_LINEAR_F8_MMA(kind, Format)                                                                             \
   OCTAVO_KERNEL(linear_##kind, mmafast, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {   \
-    octavo::gpu::linear_f8_few<octavo::gpu::Format>(*step_, a);                                                        \
+    octavo::gpu::linear_small_few<octavo::gpu::Format>(*step_, a);                                                        \
   }                                                                                                                    \
   OCTAVO_KERNEL(linear_##kind, mmafastwide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kF8Tiles * octavo::gpu::kTile, \
                 octavo::gpu::kMmaWaves * octavo::gpu::kF8Panels * octavo::gpu::kPanel) {                               \
-    octavo::gpu::linear_f8_wide<octavo::gpu::Format>(*step_, a);                                                       \
+    octavo::gpu::linear_small_wide<octavo::gpu::Format>(*step_, a);                                                       \
   }
 OCTAVO_LINEAR_F8_MMA(f8row, F8Row)
 OCTAVO_LINEAR_F8_MMA(f8g128, F8G128)
