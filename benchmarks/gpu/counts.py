@@ -117,7 +117,7 @@ class Draw:
 ONES = ("bf16", "f16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128", "f8row", "mxfp4")
 CASES: tuple[Product | Decode | Draw, ...] = (
     *(Product(form, rows, 1024, 64) for form in ONES for rows in (1, 16)),
-    *(Product(form, 64, 512, 256) for form in ("bf16", "f16", "w8a8", "q4_0", "i4g128", "f8g128")),
+    *(Product(form, 64, 512, 256) for form in ("bf16", "f16", "w8a8", "q4_0", "i4g128", "f8g128", "mxfp8")),
     Decode("bf16", 1024, 8, 1, 128),
     Decode("bf16", 1024, 4, 4, 64),
     Decode("int8", 1024, 8, 1, 128),
