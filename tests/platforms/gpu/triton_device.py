@@ -49,8 +49,10 @@ def prefer(native: GpuNative) -> None:
     """Lets Triton's kernels run whatever the number of rows, and exact ones where there is none of those."""
     exact = replace(native, is_fast=False).table
     for op, choice in native.table.choices.items():
-        is_made = choice.many.endswith("__triton")
-        native.table.choices[op] = replace(choice, few=choice.many, many_from=0) if is_made else exact[op]
+        if choice.many.endswith("__triton"):
+            native.table.choices[op] = replace(choice, few=choice.many, many_from=0)
+        elif op in exact:
+            native.table.choices[op] = exact[op]
 
 
 class InterpretedDevice(HostDevice):
