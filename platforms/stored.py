@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.engine.errors import ModelError
+from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms.types import F32, RawTensor
 from octavo.quant import load
 from octavo.quant.formats import format_named
@@ -117,6 +117,14 @@ def _scales(name: str, form: str, scales: F32) -> RawTensor:
     kind = scale_format(form)
     packed = e8m0_codes(scales) if kind == "f8_e8m0" else load.pack(kind, scales)
     return RawTensor(f"{name} scales", kind, scales.shape, packed.reshape(-1))
+
+
+def refuse_gpu_only(name: str, form: str, platform: str) -> None:
+    """PlatformError for a format whose codes are small floats: kernels for integers would take them for integers."""
+    if format_named(form).is_gpu_only:
+        raise PlatformError(
+            f"{name}: no {platform} kernel runs format {form}; GPUs do (octavo-rocm, octavo-cuda), and expand_weights widens it"
+        )
 
 
 def scale_format(form: str) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from octavo.platforms.reference.f32 import F32, bf16_bits, flush
 from octavo.platforms.reference.products import BLOCK
 from octavo.platforms.reference.weights import ReferenceLinear, ReferenceWeights
+from octavo.platforms.stored import refuse_gpu_only
 from octavo.platforms.types import RawTensor
 from octavo.quant.parts import QuantizedParts
 
@@ -51,6 +52,7 @@ class PortableWeights(ReferenceWeights):
         transpose: bool = False,
         quantize: str = "",
     ) -> PortableLinear:
+        refuse_gpu_only(parts[0].name, quantize or parts[0].format, "portable")
         return packed(super().linear(parts, bias, transpose=transpose, quantize=quantize))
 
 

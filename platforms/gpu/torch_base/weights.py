@@ -23,7 +23,7 @@ from octavo.engine.errors import ModelError, PlatformError
 from octavo.platforms.gpu.torch_base.packed import Packed, pack
 from octavo.platforms.gpu.torch_base.runtime import Device, Tensor, to_device, torch
 from octavo.platforms.reference.weights import ReferenceEmbedding, ReferenceWeights
-from octavo.platforms.stored import FLOAT_FORMATS, damage, parts_of, quantized, rows_of
+from octavo.platforms.stored import FLOAT_FORMATS, damage, parts_of, quantized, refuse_gpu_only, rows_of
 from octavo.platforms.types import RawTensor
 from octavo.quant.formats import Format
 from octavo.quant.parts import QuantizedParts
@@ -103,6 +103,7 @@ class TorchWeights:
         if len(forms) != 1:
             raise PlatformError(f"{name}: stacked tensors share one format; found {', '.join(forms)}: load them apart")
         form = forms[0]
+        refuse_gpu_only(name, form, "torch")
         is_turned = transpose and not quantize
         if form not in FLOAT_FORMATS and is_turned:
             raise PlatformError(f"{name}: format {form} cannot be transposed; only float formats can")
