@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.gpu.device import Code, Device
+from octavo.platforms.gpu.device import Device
 from octavo.platforms.gpu.module import MMA, SIMT, GpuModule
-from octavo.platforms.gpu.rows import rows_of
+from octavo.platforms.gpu.rows import GpuRow, rows_of
 
 log = logging.getLogger("octavo.platforms")
 CHECKOUT = Path(__file__).resolve().parents[2] / "build/gpu"
@@ -46,19 +46,18 @@ def open_module(device: Device, folder: Path) -> GpuModule:
             f"the table of kernels in {folder} cannot be read: {error}; reinstall octavo-{device.facts.kind}"
         ) from error
     rows = [row for row in rows if row.only in ("", device.facts.arch)]
-    own = {row.file for row in rows if row.level != "triton"}
-    codes = {name: device.load((folder / name).read_bytes()) for name in sorted(own)}
-    for name in sorted({row.file for row in rows} - own):
-        code = _load_made(device, folder / name)
-        if code is not None:
-            codes[name] = code
-    return GpuModule(device, [row for row in rows if row.file in codes], codes, features_of(device.facts.arch))
+    own = [row for row in rows if row.level != "triton"]
+    codes = {name: device.load((folder / name).read_bytes()) for name in sorted({row.file for row in own})}
+    module = GpuModule(device, own, codes, features_of(device.facts.arch))
+    for row in rows:
+        if row.level == "triton":
+            _add_made(module, row, folder / row.file)
+    return module
 
 
-def _load_made(device: Device, path: Path) -> Code | None:
-    """A code object made by Triton, of whose assembler a driver may be older than: other kernels serve then."""
+def _add_made(module: GpuModule, row: GpuRow, path: Path) -> None:
+    """Adds a kernel made by Triton. A driver may be older than its assembler: then other kernels serve."""
     try:
-        return device.load(path.read_bytes())
+        module.add(row, module.device.load(path.read_bytes()))
     except PlatformError as error:
-        log.warning("kernels made by Triton are not used, %s cannot be loaded: %s", path.name, error)
-        return None
+        log.warning("%s, a kernel made by Triton, is not used: %s", row.name, error)

@@ -70,6 +70,11 @@ class GpuModule:
         self._codes = codes
         self._functions: dict[str, Any] = {}
 
+    def add(self, row: GpuRow, code: Code) -> None:
+        """One more kernel, asked for now, not first while a graph is recorded. PlatformError where the device cannot run it."""
+        self._functions[row.name] = code.function(row.name, row.shared_bytes)
+        self.rows[row.name] = row
+
     def levels(self) -> dict[str, int]:
         return dict(LEVELS)
 

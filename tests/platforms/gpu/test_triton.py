@@ -106,19 +106,29 @@ def test_machine_code_runs_by_our_loader(
     assert np.abs(got - want).max() <= case.tolerance * np.abs(want).max()
 
 
+class Greedy(HostCode):
+    """Its kernel wants more shared memory than there is."""
+
+    def function(self, name: str, shared_bytes: int = 0) -> str:
+        raise PlatformError(f"{name} asks for {shared_bytes} bytes of shared memory")
+
+
 class Older(HostDevice):
-    """Cannot load one code object."""
+    """Cannot load one code object, nor run the kernel of another."""
 
     def load(self, code: bytes) -> HostCode:
         if code == b"of a newer assembler":
             raise PlatformError("the image cannot be read")
-        return super().load(code)
+        return Greedy() if code == b"of a larger chip" else super().load(code)
 
 
 @pytest.mark.skipif(bool(missing("host")), reason=missing("host"))
-@pytest.mark.parametrize(("only", "warnings"), [("", 1), ("sm_100", 0)])
+@pytest.mark.parametrize(
+    ("only", "code", "warnings"),
+    [("", b"of a newer assembler", 1), ("", b"of a larger chip", 1), ("sm_100", b"of a newer assembler", 0)],
+)
 def test_what_does_not_fit_the_chip_or_its_driver_is_left_out(
-    only: str, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    only: str, code: bytes, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(folder(64), tmp_path, dirs_exist_ok=True)
     table = (tmp_path / "kernels.json").read_text().removesuffix("]")
@@ -129,7 +139,7 @@ def test_what_does_not_fit_the_chip_or_its_driver_is_left_out(
         f'"fields": {str(fields).replace(chr(39), chr(34))}, "file": "made.co", "only": "{only}"}}'
     )
     (tmp_path / "kernels.json").write_text(f"{table}, {row}]")
-    (tmp_path / "made.co").write_bytes(b"of a newer assembler")
+    (tmp_path / "made.co").write_bytes(code)
     with caplog.at_level(logging.WARNING, "octavo.platforms"):
         module = open_module(Older(), tmp_path)
     assert "linear_bf16__triton" not in module.rows and "linear_bf16__simt" in module.rows
