@@ -72,12 +72,18 @@ def row_bytes(ins: Instruction) -> int:
         return int(4 * f["n"] * (1 + extra) + f["k"] * (1 if op.startswith(_INT8) else 2 if "bf16" in op else 4))
     if op.startswith("prepare_"):
         return int(f["k"] * (6 if op.endswith("bf16") else 5))
+    if op.startswith("rms_norm_prepare_"):
+        stored = 4 if op.endswith("pair") else 2 if "f16" in op else 1
+        return int(f["width"] * (4 + stored + (4 if f["y"] else 0)))
+    if op.startswith("rope_append"):
+        stored = f["kv_heads"] * (12 + 2 * KV_ELEMENT_BYTES[op.rpartition("_")[2]])  # k is written rotated, too
+        return int(f["head_dim"] * (8 * f["heads"] + stored))
     if op.startswith("kv_append"):
         return int(2 * f["kv_heads"] * f["head_dim"] * (4 + KV_ELEMENT_BYTES[op.rpartition("_")[2]]))
     if op.startswith("embedding"):
         return int(f["row_bytes"] + 4 * f["width"])
     width = f["heads"] * f["head_dim"] if op == "rope" else f["width"] * f.get("heads", 1) if "width" in f else 0
-    return int(4 * width * (3 if op == "add" else 2))
+    return int(4 * width * (3 if op in ("add", "rms_norm_add") else 2))
 
 
 def work_of(ins: Instruction, batch: Batch, num_logits: int, spec: KVSpec | None) -> Work:

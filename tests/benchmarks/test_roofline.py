@@ -46,6 +46,10 @@ def test_attention_reads_visible_keys_once_and_multiplies_pairs(window: int, key
         ("kv_append_int8", {"kv_heads": 2, "head_dim": 8}, 2 * 16 * 5),
         ("embedding_f16", {"row_bytes": 16, "width": 8}, 48),
         ("prepare_i8g32", {"k": 64}, 320),
+        ("rms_norm_prepare_bf16", {"width": 8, "y": 0}, 48),
+        ("rms_norm_prepare_i8row", {"width": 8, "y": 64}, 72),
+        ("rms_norm_add", {"width": 8}, 96),
+        ("rope_append_int8", {"heads": 4, "kv_heads": 2, "head_dim": 8}, 8 * (8 * 4 + 2 * 14)),
     ],
 )
 def test_light_instructions_move_their_rows(op: str, fields: dict[str, int], per_row: int) -> None:
