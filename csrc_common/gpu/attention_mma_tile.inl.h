@@ -110,6 +110,7 @@ struct Flash {
       if (group * kKeysTogether + i >= kKeyLoads) break;
 #pragma unroll
       for (int k = 0; k < Units::kStepsOfLoad; ++k) {
+        if (kUnits > 2 && k > 0) keep_order();
         const int step = (group * kKeysTogether + i) * Units::kStepsOfLoad + k;
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
