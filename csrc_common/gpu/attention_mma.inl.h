@@ -18,11 +18,11 @@
 namespace octavo::gpu {
 
 // Of 16 rows, that a wave takes together.
-template <int steps>
-constexpr int kManyTiles = kUnits == 1 && steps <= 4 ? 2 : 1;
+template <class KV, int steps>
+constexpr int kManyTiles = kUnits == 1 && steps * KVUnits<KV>::kParts <= 4 ? 2 : 1;
 // Whether a wave's queries do without registers where it has many rows.
-template <int steps>
-constexpr bool kSharesQueries = kUnits > 2 || steps > 4;
+template <class KV, int steps>
+constexpr bool kSharesQueries = kUnits > 2 || steps * KVUnits<KV>::kParts > 4;
 
 template <class KV, int kSteps>
 OCTAVO_GPU_FN void attend_few(const Step& step, const PagedAttentionArgs& a, const Work& w, const Parts& parts,
@@ -99,7 +99,7 @@ OCTAVO_GPU_FN void attend_few(const Step& step, const PagedAttentionArgs& a, con
 
 template <class KV, int kSteps, bool kIsShared>
 OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, const Work& w, int32_t* queries, float* scales) {
-  constexpr int kTiles = kManyTiles<kSteps>;
+  constexpr int kTiles = kManyTiles<KV, kSteps>;
   const int32_t mine = uniform(wave()), first_row = w.first_row + mine * kTiles * kRowsOfTile;
   if (first_row >= w.rows.count) return;
   const int32_t left = w.rows.count - first_row, count = left < kTiles * kRowsOfTile ? left : kTiles * kRowsOfTile;
@@ -144,11 +144,11 @@ OCTAVO_GPU_FN void paged_attention_few(const Step& step, const PagedAttentionArg
 
 template <class KV, int kSteps>
 OCTAVO_GPU_FN void paged_attention_many(const Step& step, const PagedAttentionArgs& a, int32_t* queries, float* scales) {
-  constexpr int kRows = kFlashWaves * kManyTiles<kSteps> * kRowsOfTile;
+  constexpr int kRows = kFlashWaves * kManyTiles<KV, kSteps> * kRowsOfTile;
   const auto group = static_cast<int32_t>(a.heads / a.kv_heads), seqs = static_cast<int32_t>(step.num_seqs);
   if (block_x() >= units_before(step, seqs, group, kRows)) return;
   const Work w = work_of(step, a, block_x(), kRows, block_y());
-  if (w.tokens >= kManyTokens) attend_many<KV, kSteps, kSharesQueries<kSteps>>(step, a, w, queries, scales);
+  if (w.tokens >= kManyTokens) attend_many<KV, kSteps, kSharesQueries<KV, kSteps>>(step, a, w, queries, scales);
 }
 
 }  // namespace octavo::gpu
@@ -157,30 +157,39 @@ OCTAVO_GPU_FN void paged_attention_many(const Step& step, const PagedAttentionAr
 #define OCTAVO_QUERY_WORDS(KV, dims, tiles) \
   ((tiles) * octavo::gpu::KVUnits<octavo::gpu::KV>::kParts * (dims) / 32 * octavo::gpu::kStagedStep)
 #define OCTAVO_SCALE_WAVES(KV) (octavo::gpu::KV::kHasScales ? octavo::gpu::kFlashWaves : 1)
-#define OCTAVO_ATTENTION_MMA(dtype, KV, dims)                                                                                      \
+#define OCTAVO_MANY_TILES(KV, dims) (octavo::gpu::kFlashWaves * octavo::gpu::kManyTiles<octavo::gpu::KV, dims / 32>)
+#define OCTAVO_MANY_WORDS(KV, dims) \
+  (octavo::gpu::kSharesQueries<octavo::gpu::KV, dims / 32> ? OCTAVO_QUERY_WORDS(KV, dims, OCTAVO_MANY_TILES(KV, dims)) : 4)
+#define OCTAVO_ATTENTION_MMA(dtype, KV, dims)                                                                                       \
   OCTAVO_KERNEL(paged_attention_##dtype##_d##dims, mmafast, PagedAttention, octavo::gpu::kFlashThreads, octavo::gpu::kRowsOfTile, 0, \
-                OCTAVO_WAVES(4)) {                                                                                                \
-    OCTAVO_FLASH_SHARED(shared, OCTAVO_QUERY_WORDS(KV, dims, 1), OCTAVO_SCALE_WAVES(KV));                                          \
-    octavo::gpu::paged_attention_few<octavo::gpu::KV, dims / 32>(*step_, a, shared);                                               \
-  }                                                                                                                                \
-  OCTAVO_KERNEL(paged_attention_##dtype##_d##dims, mmafastwide, PagedAttention, octavo::gpu::kFlashThreads,                        \
-                octavo::gpu::kFlashWaves * octavo::gpu::kManyTiles<dims / 32> * octavo::gpu::kRowsOfTile, 0, OCTAVO_TWO_WAVES) {    \
-    constexpr int kTiles = octavo::gpu::kFlashWaves * octavo::gpu::kManyTiles<dims / 32>;                                          \
-    OCTAVO_SHARED(octavo::gpu::Words4, queries,                                                                                    \
-                  octavo::gpu::kSharesQueries<dims / 32> ? OCTAVO_QUERY_WORDS(KV, dims, kTiles) / 4 : 1);                           \
-    OCTAVO_SHARED(octavo::gpu::Floats4, scales, OCTAVO_SCALE_WAVES(KV) * 16);                                                      \
-    octavo::gpu::paged_attention_many<octavo::gpu::KV, dims / 32>(*step_, a, queries[0].w, scales[0].v);                           \
+                OCTAVO_WAVES(4)) {                                                                                                  \
+    OCTAVO_FLASH_SHARED(shared, OCTAVO_QUERY_WORDS(KV, dims, 1), OCTAVO_SCALE_WAVES(KV));                                            \
+    octavo::gpu::paged_attention_few<octavo::gpu::KV, dims / 32>(*step_, a, shared);                                                 \
+  }                                                                                                                                  \
+  OCTAVO_KERNEL(paged_attention_##dtype##_d##dims, mmafastwide, PagedAttention, octavo::gpu::kFlashThreads,                          \
+                (OCTAVO_MANY_TILES(KV, dims) * octavo::gpu::kRowsOfTile), 0, OCTAVO_TWO_WAVES) {                                     \
+    OCTAVO_SHARED(octavo::gpu::Words4, queries, (OCTAVO_MANY_WORDS(KV, dims) / 4));                                                  \
+    OCTAVO_SHARED(octavo::gpu::Floats4, scales, OCTAVO_SCALE_WAVES(KV) * 16);                                                        \
+    octavo::gpu::paged_attention_many<octavo::gpu::KV, dims / 32>(*step_, a, queries[0].w, scales[0].v);                             \
   }
 #define OCTAVO_ATTENTION_MMA_DIMS(dims)   \
   OCTAVO_ATTENTION_MMA(bf16, KVBF16, dims) \
   OCTAVO_ATTENTION_MMA(int8, KVI8, dims)
+// Of float16: queries take twice the room, which larger heads have not; and gfx90a takes denormal numbers of them for zero.
+#if defined(__gfx90a__)
+#define OCTAVO_ATTENTION_MMA_F16(dims)
+#else
+#define OCTAVO_ATTENTION_MMA_F16(dims) OCTAVO_ATTENTION_MMA(f16, KVF16, dims)
+#endif
 
 // A unit of code for a chip has one size of heads.
 #if !defined(OCTAVO_HEAD_DIM) || OCTAVO_HEAD_DIM == 64
 OCTAVO_ATTENTION_MMA_DIMS(64)
+OCTAVO_ATTENTION_MMA_F16(64)
 #endif
 #if !defined(OCTAVO_HEAD_DIM) || OCTAVO_HEAD_DIM == 128
 OCTAVO_ATTENTION_MMA_DIMS(128)
+OCTAVO_ATTENTION_MMA_F16(128)
 #endif
 #if !defined(OCTAVO_HEAD_DIM) || OCTAVO_HEAD_DIM == 192
 OCTAVO_ATTENTION_MMA_DIMS(192)

@@ -48,7 +48,8 @@ OCTAVO_GPU_FN constexpr int slot_of(int i) { return kQueryIsA ? i % 4 / 2 : 0; }
 OCTAVO_GPU_FN int dim_of(int i) { return kQueryIsA ? row_of_b(i) : row_of_a(i); }
 
 // C[queries, others] in the order of the chip.
-OCTAVO_GPU_FN void mma_query(SumsF32& c, const OperandBF16& query, const OperandBF16& other) {
+template <class Operand>
+OCTAVO_GPU_FN void mma_query(SumsF32& c, const Operand& query, const Operand& other) {
   if constexpr (kQueryIsA) {
     mma(c, query, other);
   } else {
@@ -107,6 +108,31 @@ OCTAVO_GPU_FN int32_t pack_bf16(float low, float high) {
     return u + 0x7FFFu + (u >> 16 & 1u);
   };
   return static_cast<int32_t>(rounded(low) >> 16 | (rounded(high) & 0xFFFF0000u));
+#endif
+}
+
+// Two float16, half to even, and the lower of two.
+OCTAVO_GPU_FN int32_t pack_f16(float low, float high) {
+#if defined(__HIP__)
+  using H2 = _Float16 __attribute__((ext_vector_type(2)));
+  return __builtin_bit_cast(int32_t, H2{static_cast<_Float16>(low), static_cast<_Float16>(high)});
+#elif defined(__CUDACC__)
+  int32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+#else
+  return vec::f16_of(low) | static_cast<int32_t>(static_cast<uint32_t>(vec::f16_of(high)) << 16);
+#endif
+}
+OCTAVO_GPU_FN float float_of_low_half(int32_t pair) {
+#if defined(__HIP__)
+  return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<uint16_t>(pair)));
+#elif defined(__CUDACC__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(static_cast<uint16_t>(pair)));
+  return x;
+#else
+  return vec::float_of_f16(static_cast<uint16_t>(pair));
 #endif
 }
 

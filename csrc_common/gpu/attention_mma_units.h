@@ -8,20 +8,38 @@
 
 namespace octavo::gpu {
 
-// Keys and values of bfloat16: a lane's 16 bytes of a key are one unit.
+template <bool is_first, class First, class Other>
+struct Either {
+  using Type = First;
+};
+template <class First, class Other>
+struct Either<false, First, Other> {
+  using Type = Other;
+};
+
+// Keys and values of two bytes: a lane's 16 bytes of a key are one unit. kParts: of queries and weights. To float16 keys and values
+// belong float32 queries and weights (docs/numerics.md), which are two float16 each: 22 bits.
 template <class KV>
 struct KVUnits {
-  using Operand = OperandBF16;
+  static constexpr bool kIsF16 = KV::kType == kKVF16;
+  using Operand = typename Either<kIsF16, OperandF16, OperandBF16>::Type;
   using ValueUnit = Words4;
   static constexpr int kStepsOfLoad = 1;
   static constexpr bool kBlanks = true;  // what nobody sees may be no number
-  static constexpr int kParts = 1;  // of queries and weights
+  static constexpr int kParts = kIsF16 ? 2 : 1;
   struct RawValues {
     ValueUnit unit[kUnits];
   };
   static OCTAVO_GPU_FN int step_of(int dim) { return dim / 32; }
   static OCTAVO_GPU_FN int q_of(int dim) { return dim % 32 / kUnit; }
-  static OCTAVO_GPU_FN int32_t pack(float low, float high, int) { return pack_bf16(low, high); }
+  static OCTAVO_GPU_FN int32_t pack(float low, float high, int part) {
+    if constexpr (kIsF16) {
+      const int32_t first = pack_f16(low, high);
+      return part == 0 ? first : pack_f16(low - float_of_low_half(first), high - float_of_low_half(first >> 16));
+    } else {
+      return pack_bf16(low, high);
+    }
+  }
   static OCTAVO_GPU_FN Operand key(const Words4 (&raw)[kUnits], int) {
     Operand to;
 #pragma unroll

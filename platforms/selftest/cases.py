@@ -319,8 +319,8 @@ _CASES: tuple[Case, ...] = (
             (f"paged_attention_{d}_d{n}", f"paged_attention_{d}", f"kv_append_{d}"),
             partial(_heads, d, n),
         )
-        for d in ("bf16", "int8")
-        for n in (64, 128, 192, 256)
+        for d in ("bf16", "int8", "f16")
+        for n in ((64, 128) if d == "f16" else (64, 128, 192, 256))
     ),
     Case("varlen attention", ("varlen_attention",), _varlen),
     Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16", "paged_attention_bf16_d64"), _copy),

@@ -122,6 +122,8 @@ GOLDEN: dict[str, str] = {
     "attention int8 heads of 128": "4e7df0d30d4ad16b",
     "attention int8 heads of 192": "3473dbc9b34ed0a8",
     "attention int8 heads of 256": "7742b5337c2aa62f",
+    "attention f16 heads of 64": "af281bc2e8773faa",
+    "attention f16 heads of 128": "8f71aa4f0ac5118f",
     "varlen attention": "40f53c934196c256",
     "copy_blocks": "3d3612dddf240588",
     "sample": "1e8eccb4dbd0f77e",

@@ -40,15 +40,18 @@ MORE = (
     Case("int8_prompt_of_200", "int8", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
     Case("bf16_prompt_dim_256", "bf16", 3, 1, 256, ((30, 70),), window=40, has_sinks=True),
     *(Case(f"{d}_prompt_dim_{n}", d, 3, 1, n, ((30, 40), (70, 2))) for d in ("bf16", "int8") for n in (48, 144, 208)),
-    *(Case(f"{d}_block_16", d, 4, 1, 64, ((600, 2), (0, 17), (5, 1)), block_tokens=16) for d in ("bf16", "int8")),
+    *(Case(f"{d}_block_16", d, 4, 1, 64, ((600, 2), (0, 17), (5, 1)), block_tokens=16) for d in ("bf16", "int8", "f16")),
+    Case("f16_prompt_of_200", "f16", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
+    Case("f16_long_gqa_7_1", "f16", 7, 1, 128, LONG),
+    Case("f16_garbage", "f16", 4, 1, 64, ((33, 2), (0, 18)), window=20),
     *(Case(f"{d}_block_48_window", d, 4, 1, 80, ((300, 2), (17, 20)), window=50, block_tokens=48) for d in ("bf16", "int8")),
 )  # fmt: skip
-CASES = {case.name: case for case in (*table.CASES, *MORE) if case.dtype in ("bf16", "int8")}
+CASES = {case.name: case for case in (*table.CASES, *MORE) if case.dtype in ("bf16", "int8", "f16")}
 #: what the emulator, which is slow, runs of them
 FEW = (
     "bf16_mixed", "int8_mixed", "bf16_dim_80", "bf16_dim_256", "gqa_9_3", "bf16_long_gqa_8_1", "int8_long_gqa_4_1",
     "bf16_window_over_cuts", "int8_long_all_extras", "bf16_prompt_dim_256", "bf16_block_16", "int8_block_16",
-    "int8_prompt_dim_208", "bf16_prompt_dim_144",
+    "int8_prompt_dim_208", "bf16_prompt_dim_144", "f16_mixed", "f16_dim_80", "f16_block_16",
 )  # fmt: skip
 
 
@@ -93,7 +96,8 @@ def test_results_are_within_tolerance_of_the_reference(where: str, name: str) ->
     case = CASES[name]
     got, level = attend(where, case)
     want = table.run(reference_cell(), case)
-    assert level == ("mmafast" if sum(n for _, n in case.seqs) < 16 else "mmafastwide")
+    fast = "mmafast" if sum(n for _, n in case.seqs) < 16 else "mmafastwide"
+    assert level == ("simt" if case.dtype == "f16" and case.head_dim > 128 else fast)
     gap = float(np.abs(got - want).max(initial=0)) / max(float(np.abs(want).max(initial=0)), 1e-30)
     assert got.shape == want.shape and gap <= case.tolerance, f"{name} on {where}: off by {gap:.1e}"
 
