@@ -55,26 +55,42 @@ OCTAVO_GPU_FN void prepare_i8(const Step& step, const PrepareArgs& a) {
   });
 }
 
+// The greatest magnitude of a row by all threads of a block, of which each gets it; NaN if a value is not finite. `peaks`: kGroups
+// floats of shared memory.
+OCTAVO_GPU_FN float row_peak(const float* x, int64_t k, float* peaks) {
+  float most = 0.0f, poison = 0.0f;
+  for (int64_t i = thread(); i < k; i += kRowThreads) {
+    most = V::max(V::abs(x[i]), most);
+    poison = V::fma(x[i], 0.0f, poison);
+  }
+  most = max16(most);
+  if (sum16(poison == 0.0f ? 0 : 1)) most = __builtin_nanf("");
+  if (group_lane() == 0) peaks[group()] = most;
+  sync();
+  const float theirs = peaks[group_lane()];
+  sync();
+  return sum16(theirs == theirs ? 0 : 1) ? __builtin_nanf("") : max16(theirs);
+}
+
 OCTAVO_GPU_FN void prepare_i8row(const Step& step, const PrepareArgs& a) {
-  each_row(num_rows(a.rows, step), [&](int64_t row, bool is_real) {
+  OCTAVO_SHARED(float, peaks, kGroups);
+  OCTAVO_SHARED(int32_t, sums, kGroups);
+  OCTAVO_EACH(row, num_rows(a.rows, step)) {
     const float* x = a.x + row * a.ldx;
-    float most = 0.0f, poison = 0.0f;
-    for (int64_t i = group_lane(); i < a.k; i += kGroup) {
-      most = V::max(V::abs(x[i]), most);
-      poison = V::fma(x[i], 0.0f, poison);
-    }
-    const float s = scale_of(most, poison);
+    const float s = row_peak(x, a.k, peaks) / 127.0f;
     int32_t sum = 0;
-    for (int64_t i = group_lane(); i < round_up(a.k, 64); i += kGroup) {
+    for (int64_t i = thread(); i < round_up(a.k, 64); i += kRowThreads) {
       const int code = i < a.k ? code_of(x[i], s) : 0;
       sum += code;
-      if (is_real) static_cast<int8_t*>(a.q)[row * a.ldq + i] = static_cast<int8_t>(code);
+      static_cast<int8_t*>(a.q)[row * a.ldq + i] = static_cast<int8_t>(code);
     }
     sum = sum16(sum);
-    if (!is_real || group_lane() != 0) return;
-    a.scales[row * a.lds] = s;
-    a.sums[row * a.lds] = sum;
-  });
+    if (group_lane() == 0) sums[group()] = sum;
+    sync();
+    const int32_t all = sum16(sums[group_lane()]);
+    if (thread() == 0) a.scales[row * a.lds] = s, a.sums[row * a.lds] = all;
+    sync();
+  }
 }
 
 // `is_pair`: what float16 leaves of a value is kept as another float16, behind all of the first ones, inputs in order. Else every
@@ -82,30 +98,25 @@ OCTAVO_GPU_FN void prepare_i8row(const Step& step, const PrepareArgs& a) {
 // to a whole record of 128 inputs. NaN or infinities make the scale NaN.
 template <bool is_pair>
 OCTAVO_GPU_FN void prepare_f16(const Step& step, const PrepareArgs& a) {
-  each_row(num_rows(a.rows, step), [&](int64_t row, bool is_real) {
+  OCTAVO_SHARED(float, peaks, kGroups);
+  OCTAVO_EACH(row, num_rows(a.rows, step)) {
     const float* x = a.x + row * a.ldx;
-    float most = 0.0f, poison = 0.0f;
-    for (int64_t i = group_lane(); i < a.k; i += kGroup) {
-      most = V::max(V::abs(x[i]), most);
-      poison = V::fma(x[i], 0.0f, poison);
-    }
-    most = max16(most);
-    const bool is_bad = sum16(poison == 0.0f ? 0 : 1) != 0;
+    const float most = row_peak(x, a.k, peaks);
+    const bool is_bad = most != most;
     int exponent = static_cast<int>(static_cast<uint32_t>(word_of_float(most)) >> 23) - 14;  // of the scale, as it is stored
     if (exponent < 1) exponent = 1;
     const float inverse = is_bad ? 0.0f : float_of_word((254 - exponent) << 23);
-    if (!is_real) return;
     uint16_t* q = static_cast<uint16_t*>(a.q) + row * a.ldq;
     const int64_t width = round_up(a.k, 128);
-    for (int64_t i = group_lane(); i < width; i += kGroup) {
+    for (int64_t i = thread(); i < width; i += kRowThreads) {
       const float v = i < a.k && !is_bad ? x[i] * inverse : 0.0f;
       const uint16_t half = vec::f16_of(v);
       const int64_t in_four = i % 4;
       q[is_pair ? i : i - in_four + (in_four == 0 || in_four == 3 ? in_four : 3 - in_four)] = half;
       if constexpr (is_pair) q[width + i] = vec::f16_of(v - vec::float_of_f16(half));
     }
-    if (group_lane() == 0) a.scales[row * a.lds] = is_bad ? __builtin_nanf("") : float_of_word(exponent << 23);
-  });
+    if (thread() == 0) a.scales[row * a.lds] = is_bad ? __builtin_nanf("") : float_of_word(exponent << 23);
+  }
 }
 
 // An E4M3 code, -0 as 0: so that a code has half its value where a chip reads it as FNUZ, which has no -0.
@@ -141,19 +152,14 @@ OCTAVO_GPU_FN void prepare_f8(const Step& step, const PrepareArgs& a) {
 }
 
 OCTAVO_GPU_FN void prepare_f8row(const Step& step, const PrepareArgs& a) {
-  each_row(num_rows(a.rows, step), [&](int64_t row, bool is_real) {
+  OCTAVO_SHARED(float, peaks, kGroups);
+  OCTAVO_EACH(row, num_rows(a.rows, step)) {
     const float* x = a.x + row * a.ldx;
-    float most = 0.0f, poison = 0.0f;
-    for (int64_t i = group_lane(); i < a.k; i += kGroup) {
-      most = V::max(V::abs(x[i]), most);
-      poison = V::fma(x[i], 0.0f, poison);
-    }
-    const float s = f8_scale(most, poison, false);
-    if (!is_real) return;
+    const float s = row_peak(x, a.k, peaks) / 448.0f;
     uint8_t* q = static_cast<uint8_t*>(a.q) + row * a.ldq;
-    for (int64_t i = group_lane(); i < round_up(a.k, 128); i += kGroup) q[i] = i < a.k ? f8_code(x[i], s) : static_cast<uint8_t>(0);
-    if (group_lane() == 0) a.scales[row * a.lds] = s;
-  });
+    for (int64_t i = thread(); i < round_up(a.k, 128); i += kRowThreads) q[i] = i < a.k ? f8_code(x[i], s) : static_cast<uint8_t>(0);
+    if (thread() == 0) a.scales[row * a.lds] = s;
+  }
 }
 
 }  // namespace octavo::gpu
