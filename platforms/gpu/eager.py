@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from octavo.platforms.gpu.recorder import GpuRecorder
 from octavo.platforms.recorded.eager import EagerOps
 
@@ -10,3 +12,8 @@ class GpuEagerOps(EagerOps):
     """See `EagerOps`."""
 
     recorder = GpuRecorder
+
+    def _which(self, few: str, many: str, rows: int) -> str:
+        if self._batch is not None and self.native.module.rows[many].is_beside:
+            rows = int(np.diff(self._batch.query_start).max(initial=0))
+        return super()._which(few, many, rows)

@@ -19,11 +19,12 @@ Grid = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of one step: rows of the op, and what attention needs: sequences, and the longest in tokens."""
+    """Of one step: rows of the op, and what attention needs: sequences, the longest in tokens, and the most new tokens of one."""
 
     rows: int
     seqs: int = 0
     longest: int = 0
+    most_new: int = 0
 
 
 def grid_of(row: GpuRow, arguments: bytes | bytearray, sizes: Sizes, num_units: int) -> Grid:

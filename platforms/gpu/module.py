@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.gpu.buckets import bucket_of, sizes_of
+from octavo.platforms.gpu.buckets import Counts, bucket_of, sizes_of
 from octavo.platforms.gpu.device import Code, Device, Graph
-from octavo.platforms.gpu.grids import grid_of
+from octavo.platforms.gpu.grids import Sizes, grid_of
 from octavo.platforms.gpu.rows import STEP_BYTES, GpuRow
 from octavo.platforms.gpu.step import Step, StepMemory
 
@@ -50,11 +50,11 @@ class Launch:
     rows: tuple[int, int]
     arguments: bytearray
 
-    def kernels(self, rows: int) -> tuple[GpuRow, ...]:
-        """What runs for this many rows."""
-        if rows < self.many_from or self.few is self.many:
-            return (self.few,)
-        return (self.few, self.many) if self.many.is_beside else (self.many,)
+    def kernels(self, sizes: Sizes) -> tuple[GpuRow, ...]:
+        """What runs for a step of these sizes."""
+        if self.many.is_beside:
+            return (self.few,) if sizes.most_new < self.many_from else (self.few, self.many)
+        return (self.few if sizes.rows < self.many_from else self.many,)
 
 
 class GpuModule:
@@ -145,7 +145,7 @@ class Program:
             return
         address = self.module.step_memory.hold(step)
         tokens, seqs, logits = step.counts
-        counts = (tokens, logits, seqs, step.longest)
+        counts = (tokens, logits, seqs, step.longest, step.most_new)
         bucket = bucket_of(*counts) if last - first >= LEAST_OF_GRAPH else None
         if bucket is None:
             self._launch(first, last, counts, address)
@@ -163,18 +163,18 @@ class Program:
         del team
         address = self.module.step_memory.hold(step)
         tokens, seqs, logits = step.counts
-        counts = (tokens, logits, seqs, step.longest)
+        counts = (tokens, logits, seqs, step.longest, step.most_new)
         return [
             self.module.device.seconds(lambda i=i: self._launch(i, i + 1, counts, address))  # type: ignore[misc]
             for i in range(first, last)
         ]
 
-    def _launch(self, first: int, last: int, counts: tuple[int, int, int, int], address: int) -> None:
+    def _launch(self, first: int, last: int, counts: Counts, address: int) -> None:
         device = self.module.device
         for launch in self.list[first:last]:
             sizes = sizes_of(*launch.rows, counts)
             struct.pack_into("<Q", launch.arguments, 0, address)
-            for row in launch.kernels(sizes.rows):
+            for row in launch.kernels(sizes):
                 grid = grid_of(row, launch.arguments, sizes, device.facts.num_units)
                 if grid[0]:
                     arguments = bytes(launch.arguments[: STEP_BYTES + row.args_bytes])

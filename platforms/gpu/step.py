@@ -54,6 +54,8 @@ class Step:
         self.tables = [np.asarray(table, np.int32) for table in tables]
         self.pool = pool
         self.longest = 0 if kv_len is None or num_seqs == 0 else int(np.max(kv_len[:num_seqs]))
+        new = () if query_start is None else np.diff(np.asarray(query_start)[: num_seqs + 1])
+        self.most_new = int(np.max(new, initial=0))  # tokens of a sequence in this step
 
     def num_bytes(self) -> int:
         """Of the whole step as it lies in memory."""

@@ -33,9 +33,9 @@ def test_buckets_end_below_the_rows_from_which_other_kernels_run() -> None:
 
 
 def test_a_step_takes_the_next_larger_bucket() -> None:
-    assert bucket_of(3, 3, 3, 100) == (4, 4, 4, 128)
-    assert bucket_of(16, 0, 16, 1) == (16, 0, 16, 1)
-    assert bucket_of(17, 1, 2, 4096) == (24, 1, 2, 4096)
+    assert bucket_of(3, 3, 3, 100) == (4, 4, 4, 128, 15)
+    assert bucket_of(16, 0, 16, 1) == (16, 0, 16, 1, 15)
+    assert bucket_of(17, 1, 2, 4096, 16) == (24, 1, 2, 4096, 16)
     assert bucket_of(MOST_ROWS + 1, 1, 1, 1) is None
 
 
