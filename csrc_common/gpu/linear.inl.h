@@ -107,10 +107,14 @@ struct Record {
       for (int g = 0; g < 4; ++g) Codes::group(raw, g, w[i][g]);
     }
   }
-  // The unit i of group g with `codes`, those of the group's first input.
-  OCTAVO_GPU_FN int32_t unit(int i, int g, const int8_t* codes, int part) const {
-    const auto* x = reinterpret_cast<const int32_t*>(codes + (part + i * kParts) * kUnit);
+  // The unit i of group g with its inputs' codes.
+  OCTAVO_GPU_FN int32_t dot(int i, int g, const int8_t* codes) const {
+    const auto* x = reinterpret_cast<const int32_t*>(codes);
     return dot4(w[i][g][1], x[1], dot4(w[i][g][0], x[0], 0));
+  }
+  // The same with `codes` of the group's first input.
+  OCTAVO_GPU_FN int32_t unit(int i, int g, const int8_t* codes, int part) const {
+    return dot(i, g, codes + (part + i * kParts) * kUnit);
   }
   OCTAVO_GPU_FN int32_t group(int g, const int8_t* codes, int part) const {
     int32_t sum = 0;
@@ -223,15 +227,17 @@ OCTAVO_GPU_FN void linear_i4(const Step& step, const LinearArgs& a) {
 OCTAVO_GPU_FN void linear_w8a8(const Step& step, const LinearArgs& a) {
   const Tile tile(step, a);
   if (tile.is_empty(a)) return;
-  const Layout<Codes8> lay(a.n, a.k, a.k);
+  const Layout<Runs8> lay(a.n, a.k, a.k);
   const uint8_t* weight = static_cast<const uint8_t*>(a.weight);
   int32_t sum[kRowsAtOnce] = {};
   for (int64_t rec = 0; rec < lay.records; ++rec) {
-    const Record<Codes8> record(weight + lay.panel(tile.panel) + rec * Codes8::kRecordBytes, tile.part, tile.out);
-    for (int i = 0; i < 4; ++i) {
-      const int64_t k = rec * 128 + 32 * i;
-      if (k >= a.k) break;
-      for (int r = 0; r < kRowsAtOnce; ++r) sum[r] += record.group(i, codes_of_row(a, tile.row(r)) + k, tile.part);
+    const Record<Runs8> record(weight + lay.panel(tile.panel) + rec * Runs8::kRecordBytes, tile.part, tile.out);
+    for (int g = 0; g < 4; ++g) {
+      if (rec * 128 + g / 2 * 64 >= a.k) break;
+      for (int u = 0; u < 4 / kParts; ++u) {
+        const int64_t k = rec * 128 + Runs8::input_of(tile.part + u * kParts, g);
+        for (int r = 0; r < kRowsAtOnce; ++r) sum[r] += record.dot(u, g, codes_of_row(a, tile.row(r)) + k);
+      }
     }
   }
   const float scale = reinterpret_cast<const float*>(weight + lay.scales())[lay.entry(tile.panel, 0, tile.out)];

@@ -2,7 +2,8 @@
 //
 //   few   up to 16 rows at a time: a block computes one panel of 16 outputs; its four waves take records in turn and add what they
 //         have in order, so that four times as many loads are on their way. Memory's bandwidth is the limit.
-//   wide  a wave computes 4 panels x 4 (or 2) tiles of 16 rows in registers; the four waves of a block read the same rows of inputs.
+//   wide  a wave computes 4 (or 2) panels x 4 (or 2) tiles of 16 rows in registers; the four waves of a block share
+//         the rows of inputs, through shared memory but for f16.
 //
 // int8 sums are exact, so w8a8 has the bits of CPUs (levels mma and mmawide). bfloat16 products are added in another order than
 // the contract's (levels mmafast and mmafastwide): within the bounds of the case tables, the same in every run; a row's result
@@ -10,7 +11,7 @@
 // float16 each (prepare_f16pair), 22 bits of them: twice the products, for weights that are read once.
 #pragma once
 
-#include "gpu/mma_tiles.h"
+#include "gpu/mma_inputs.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
@@ -20,7 +21,8 @@ constexpr int kAhead = 4;  // steps whose loads are on their way together
 
 // How a format goes through matrix units: steps of 32 inputs, in order.
 struct MmaBF16 {
-  static constexpr int kWideTiles = 4;
+  static constexpr int kWideTiles = 4, kWidePanels = kValues == 4 ? 4 : 2;  // lanes of wave32 hold twice as many sums
+  static constexpr bool kShares = true;  // inputs of many rows come through shared memory
   using Operand = OperandBF16;
   using Inputs = OperandBF16;
   using Sums = SumsF32;
@@ -37,6 +39,7 @@ struct MmaBF16 {
       return static_cast<const uint16_t*>(a.x) + at * a.ldx + step * kDenseRecord + q * kUnit;
     });
   }
+  OCTAVO_GPU_FN int64_t row_bytes() const { return 2 * a.ldx; }
   OCTAVO_GPU_FN float result(float sum, int64_t, int64_t) const { return sum; }
 };
 
@@ -50,7 +53,8 @@ OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const PairF16& b) {
 }
 
 struct MmaF16 {
-  static constexpr int kWideTiles = kValues == 4 ? 4 : 2;  // lanes of wave32 hold more, and pairs of inputs beside
+  static constexpr int kWideTiles = kValues == 4 ? 4 : 2, kWidePanels = 4;
+  static constexpr bool kShares = false;  // they are two parts
   using Operand = OperandF16;
   using Inputs = PairF16;
   using Sums = SumsF32;
@@ -70,20 +74,26 @@ struct MmaF16 {
 };
 
 struct MmaW8A8 {
-  static constexpr int kWideTiles = 4;
-  using Operand = OperandI8;
-  using Inputs = OperandI8;
+  static constexpr int kWideTiles = 4, kWidePanels = kValues == 4 ? 4 : 2;  // lanes of wave32 hold twice as many sums
+  static constexpr bool kShares = true;
+  using Operand = OperandRuns8;
+  using Inputs = OperandRuns8;
   using Sums = SumsI32;
   const LinearArgs& a;
-  Layout<Codes8> lay;
+  Layout<Runs8> lay;
   int64_t steps;
-  OCTAVO_GPU_FN explicit MmaW8A8(const LinearArgs& args) : a(args), lay(args.n, args.k, args.k), steps(ceil_div(args.k, 32)) {}
+  OCTAVO_GPU_FN explicit MmaW8A8(const LinearArgs& args)
+      : a(args), lay(args.n, args.k, args.k), steps(ceil_div(args.k, Runs8::kRunInputs)) {}
+  OCTAVO_GPU_FN int64_t row_bytes() const { return a.ldx; }
   OCTAVO_GPU_FN void weights(Operand& to, int64_t panel, int64_t step) const {
-    const auto* base = static_cast<const uint8_t*>(a.weight) + lay.panel(panel);
-    load_operand(to, [&](int row, int q) { return base + Codes8::unit_at(32 * step + q * kUnit, row); });
+    const auto* record = static_cast<const uint8_t*>(a.weight) + lay.panel(panel) + step * Runs8::kRunBytes;
+    load_operand(to, [&](int row, int q) { return record + (q * kPanel + row) * 16; });
   }
   OCTAVO_GPU_FN void inputs(Operand& to, int64_t first_row, int64_t rows, int64_t step) const {
-    load_rows(to, a.x, a.ldx, first_row, rows, step * 32);
+    load_operand(to, [&](int row, int q) {
+      const int64_t at = first_row + row < rows ? first_row + row : rows - 1;
+      return static_cast<const int8_t*>(a.x) + at * a.ldx + step * Runs8::kRunInputs + q * 16;
+    });
   }
   OCTAVO_GPU_FN float result(int32_t sum, int64_t row, int64_t out) const {
     const float scale = reinterpret_cast<const float*>(static_cast<const uint8_t*>(a.weight) + lay.scales())[out];
@@ -127,33 +137,78 @@ OCTAVO_GPU_FN void linear_few(const Step& step, const LinearArgs& a) {
   }
 }
 
-constexpr int kWidePanels = 4;
+// Where a tile's inputs come from: shared memory, or memory. (clang does not inline closures of so much.)
+template <class Stage>
+struct SharedInputs {
+  const int32_t* stage;
+  int step;
+  template <class Inputs>
+  OCTAVO_GPU_FN void operator()(Inputs& to, int tile) const {
+    Stage::load(to, stage, tile, step);
+  }
+};
+template <class Format>
+struct OwnInputs {
+  const Format& format;
+  int64_t first_row, rows, step;
+  OCTAVO_GPU_FN void operator()(typename Format::Inputs& to, int tile) const {
+    format.inputs(to, first_row + tile * kTile, rows, step);
+  }
+};
+
+// A step of all panels and tiles of a wave; `load(to, tile)` brings a tile's inputs.
+template <class Format, class Load>
+OCTAVO_GPU_FN void take_step(typename Format::Sums (&sums)[Format::kWidePanels][Format::kWideTiles], const Format& format,
+                             int64_t first_panel, int64_t panels, int64_t step, Load&& load) {
+  typename Format::Operand w[Format::kWidePanels];
+  typename Format::Inputs x[Format::kWideTiles];
+#pragma unroll
+  for (int p = 0; p < Format::kWidePanels; ++p) format.weights(w[p], first_panel + p < panels ? first_panel + p : panels - 1, step);
+#pragma unroll
+  for (int t = 0; t < Format::kWideTiles; ++t) load(x[t], t);
+#pragma unroll
+  for (int p = 0; p < Format::kWidePanels; ++p)
+#pragma unroll
+    for (int t = 0; t < Format::kWideTiles; ++t) mma(sums[p][t], w[p], x[t]);
+}
 
 template <class Format>
 OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
-  constexpr int kWideTiles = Format::kWideTiles;
+  constexpr int kWideTiles = Format::kWideTiles, kWidePanels = Format::kWidePanels;
   using Word = decltype(typename Format::Sums{}.v[0] + typename Format::Sums{}.v[0]);
-  OCTAVO_SHARED(Word, staged, kMmaWaves * kWideTiles * kTile * (kPanel + 1));
+  using Stage = UnitStage<kWideTiles>;
+  constexpr int kStages = Format::kShares ? 2 * Stage::kWords : 0, kOut = kMmaWaves * kStaged<kWideTiles>;
+  OCTAVO_SHARED(Words4, shared_units, (kStages > kOut ? kStages : kOut) / 4);
+  int32_t* const shared = shared_units[0].w;
   const Format format(a);
   const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kWidePanels;
   const int64_t first_row = static_cast<int64_t>(block_x()) * kWideTiles * kTile, rows = num_rows(a.rows, step);
   const int64_t panels = ceil_div(a.n, kPanel);
-  if (first_row >= rows || first_panel >= panels) return;
+  if (first_row >= rows) return;
   typename Format::Sums sums[kWidePanels][kWideTiles];
-  for (int64_t s = 0; s < format.steps; ++s) {
-    typename Format::Operand w[kWidePanels];
-    typename Format::Inputs x[kWideTiles];
+  if constexpr (Format::kShares) {
+    Stage inputs;
+    inputs.fetch(a, format.row_bytes(), first_row, rows, 0, format.steps);
+    inputs.store(shared);
+    sync_shared();
+    for (int64_t stage = 0; Stage::kSteps * stage < format.steps; ++stage) {
+      const bool is_more = Stage::kSteps * (stage + 1) < format.steps;
+      if (is_more) inputs.fetch(a, format.row_bytes(), first_row, rows, stage + 1, format.steps);
 #pragma unroll
-    for (int p = 0; p < kWidePanels; ++p) format.weights(w[p], first_panel + p < panels ? first_panel + p : panels - 1, s);
-#pragma unroll
-    for (int t = 0; t < kWideTiles; ++t) format.inputs(x[t], first_row + t * kTile, rows, s);
-#pragma unroll
-    for (int p = 0; p < kWidePanels; ++p)
-#pragma unroll
-      for (int t = 0; t < kWideTiles; ++t) mma(sums[p][t], w[p], x[t]);
+      for (int i = 0; i < Stage::kSteps; ++i) {
+        if (Stage::kSteps * stage + i >= format.steps) break;
+        take_step(sums, format, first_panel, panels, Stage::kSteps * stage + i,
+                  SharedInputs<Stage>{shared + stage % 2 * Stage::kWords, i});
+      }
+      if (is_more) inputs.store(shared + (stage + 1) % 2 * Stage::kWords);
+      sync_shared();
+    }
+  } else {
+    for (int64_t s = 0; s < format.steps; ++s)
+      take_step(sums, format, first_panel, panels, s, OwnInputs<Format>{format, first_row, rows, s});
   }
   // Panel by panel through shared memory: sums must have fixed places in registers, and what follows a product is long.
-  Word* mine = staged + wave() * kWideTiles * kTile * (kPanel + 1);
+  Word* mine = reinterpret_cast<Word*>(shared) + wave() * kStaged<kWideTiles>;
 #pragma unroll
   for (int p = 0; p < kWidePanels; ++p) {
 #pragma unroll
@@ -177,7 +232,7 @@ OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
     octavo::gpu::linear_few<octavo::gpu::Format>(*step_, a);                                                         \
   }                                                                                                                  \
   OCTAVO_KERNEL(linear_##kind, level##wide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::Format::kWideTiles * octavo::gpu::kTile, \
-                octavo::gpu::kMmaWaves * octavo::gpu::kWidePanels * octavo::gpu::kPanel) {                           \
+                octavo::gpu::kMmaWaves * octavo::gpu::Format::kWidePanels * octavo::gpu::kPanel) {                           \
     octavo::gpu::linear_wide<octavo::gpu::Format>(*step_, a);                                                        \
   }
 OCTAVO_LINEAR_MMA(bf16, mmafast, MmaBF16)

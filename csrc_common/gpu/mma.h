@@ -32,6 +32,25 @@ OCTAVO_GPU_FN void load_operand(Operand& to, At&& at) {
     for (int i = 0; i < 4; ++i) to.w[u][i] = unit.w[i];
   }
 }
+// 64 inputs of int8, units of 16: an operand of two products, or of one of twice the length.
+struct OperandRuns8 {
+  int32_t w[kUnits][4];
+};
+OCTAVO_GPU_FN void mma(SumsI32& c, const OperandRuns8& a, const OperandRuns8& b) {
+#if defined(OCTAVO_HAS_MMA_I8_64)
+  mma_64(c, a.w[0], b.w[0]);
+#else
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    OperandI8 x, y;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) x.w[u][i] = a.w[u][2 * half + i], y.w[u][i] = b.w[u][2 * half + i];
+    mma(c, x, y);
+  }
+#endif
+}
 // Of int8.
 template <class At>
 OCTAVO_GPU_FN void load_operand(OperandI8& to, At&& at) {

@@ -100,6 +100,13 @@ OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
 #endif
   c = bits_as<SumsI32>(sums);
 }
+#if defined(__gfx950__)
+#define OCTAVO_HAS_MMA_I8_64 1
+OCTAVO_GPU_FN void mma_64(SumsI32& c, const int32_t (&a)[4], const int32_t (&b)[4]) {
+  using I4 = int __attribute__((ext_vector_type(4)));
+  c = bits_as<SumsI32>(__builtin_amdgcn_mfma_i32_16x16x64_i8(bits_as<I4>(a), bits_as<I4>(b), bits_as<I4>(c), 0, 0, 0));
+}
+#endif
 #if defined(__gfx942__) || defined(__gfx950__)
 #define OCTAVO_HAS_F8 1
 OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF8& a, const OperandF8& b) {

@@ -1,8 +1,8 @@
-// Rows of int8 inputs in shared memory, 128 inputs of them at a time, for the waves of a block that compute other outputs of the
+// Rows of inputs in shared memory, 128 bytes of each at a time, for the waves of a block that compute other outputs of the
 // same rows: read from memory once, in whole lines, and again by nobody. While waves work on one stage, the next is on its way to
 // registers, and then goes to the other of two buffers: one barrier a stage.
 //
-// Units of 8 inputs lie in pairs, those of groups of 32 inputs g and g + 1: [tile of 16 rows][g / 2][q][row][g % 2]. The place of
+// Units of 8 int8 inputs lie in pairs, those of groups of 32 inputs g and g + 1: [tile of 16 rows][g / 2][q][row][g % 2]. The place of
 // a row among 16 is turned by q and g / 2, so that neither those who store a row's 128 bytes nor those who read 16 rows of one
 // q meet in a bank.
 #pragma once
@@ -62,6 +62,40 @@ struct InputStage {
 #pragma unroll
       for (int i = 0; i < 2; ++i) to[0].w[u][i] = one.w[i];
     }
+  }
+};
+
+// The same for operands with units of 16 bytes (bfloat16, runs of int8): a stage is two steps of 64 bytes of every row.
+template <int tiles>
+struct UnitStage {
+  static constexpr int kSteps = 2, kRows = tiles * kTile, kWords = kRows * kSteps * 16;
+  static constexpr int kEach = kRows * kSteps * 4 / kMmaThreads;
+  static_assert(kEach * kMmaThreads == kRows * kSteps * 4);
+  Words4 held[kEach];
+
+  static OCTAVO_GPU_FN int place(int row, int step, int q) {  // in words
+    return (((row / kTile * kSteps + step) * 4 + q) * kTile + (row % kTile ^ (2 * q ^ step))) * 4;
+  }
+  OCTAVO_GPU_FN void fetch(const LinearArgs& a, int64_t row_bytes, int64_t first_row, int64_t rows, int64_t stage, int64_t steps) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int at = thread() + i * kMmaThreads, row = at / 8, part = at % 8;
+      const int64_t of = first_row + row < rows ? first_row + row : rows - 1, step = kSteps * stage + part / 4;
+      held[i] = *reinterpret_cast<const Words4*>(static_cast<const uint8_t*>(a.x) + of * row_bytes +
+                                                 64 * (step < steps ? step : steps - 1) + 16 * (part % 4));
+    }
+  }
+  OCTAVO_GPU_FN void store(int32_t* shared) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int at = thread() + i * kMmaThreads;
+      const Words4 unit = {{held[i].w[0], held[i].w[1], held[i].w[2], held[i].w[3]}};  // word by word: whole, it goes by scratch memory
+      *reinterpret_cast<Words4*>(shared + place(at / 8, at % 8 / 4, at % 4)) = unit;
+    }
+  }
+  template <class Operand>
+  static OCTAVO_GPU_FN void load(Operand& to, const int32_t* shared, int tile, int step) {
+    load_operand(to, [&](int row, int q) { return shared + place(tile * kTile + row, step, q); });
   }
 };
 

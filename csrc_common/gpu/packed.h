@@ -6,6 +6,7 @@
 //   dense     record = 32 inputs:  [q][output][8] elements of the format
 //   codes4    record = 128 inputs: [q][output][group of 32][8], two codes a byte: byte i holds inputs i (low) and i + 4
 //   codes8    record = 128 inputs: [half][q][output][group of 32 in the half][8] int8
+//   runs8     record = 64 inputs:  [q][output][16] int8; two by two, as many bytes as codes8
 //
 // A panel is its records in order of inputs, zero-padded. Behind all panels lie the scales, [panel][group][output] each:
 //
@@ -81,6 +82,16 @@ struct Codes8 {
   static OCTAVO_GPU_FN void store(uint8_t* unit, const int (&codes)[8]) {
     for (int i = 0; i < 8; ++i) unit[i] = static_cast<uint8_t>(codes[i]);
   }
+};
+
+// Codes of 8 bits where sums may be formed in any order of inputs: 16 neighbouring ones are a lane's.
+struct Runs8 : Codes8 {
+  static constexpr int kRunBytes = 1024, kRunInputs = 64;
+  static OCTAVO_GPU_FN int64_t unit_at(int64_t k, int64_t out) {
+    return k / kRunInputs * kRunBytes + (k % kRunInputs / 16 * kPanel + out) * 16 + k % 16;
+  }
+  // The first input, of a record of codes8, that a lane's unit of `group` has.
+  static OCTAVO_GPU_FN int input_of(int q, int g) { return g / 2 * kRunInputs + q * 16 + g % 2 * kUnit; }
 };
 
 // Where the parts of a weight begin, in bytes.
