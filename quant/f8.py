@@ -23,8 +23,8 @@ import numpy.typing as npt
 from octavo.engine.errors import ModelError
 from octavo.quant.blocks import as_blocks, as_values, scales_of
 from octavo.quant.formats import Format
-from octavo.quant.fp8 import E4M3FN
-from octavo.quant.mx import E8M0, e8m0_above
+from octavo.quant.fp8 import E4M3FN, E8M0
+from octavo.quant.mx import e8m0_above
 from octavo.quant.parts import Bytes, Floats, QuantizedParts, Stored
 
 ERROR_BOUND = (2.0**-4, 448 * 2.0**-126)  # (relative to the largest magnitude of a group, absolute)
@@ -69,11 +69,14 @@ def scales_by_row(scales: Floats, shape: tuple[int, int], form: Format) -> Float
     rows, num_in = shape
     wanted = (rows, form.num_groups(num_in))
     if scales.size == 1:
-        return np.broadcast_to(scales.reshape(1, 1), wanted).copy()
+        one: Floats = np.broadcast_to(scales.reshape(1, 1), wanted).copy()
+        return one
     if scales.shape in (wanted, wanted[: 2 - (wanted[1] == 1)]):
-        return scales.reshape(wanted)
+        whole: Floats = scales.reshape(wanted)
+        return whole
     if form.group == BLOCK and scales.shape == (-(-rows // BLOCK), wanted[1]):
-        return np.repeat(scales, BLOCK, axis=0)[:rows]
+        repeated: Floats = np.repeat(scales, BLOCK, axis=0)[:rows]
+        return repeated
     raise ModelError(
         f"{form.name} {shape} takes one scale, {wanted}, or blocks of 128 x 128; got scales {scales.shape}"
     )

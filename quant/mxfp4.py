@@ -16,11 +16,12 @@ import numpy.typing as npt
 from octavo.quant import mx
 from octavo.quant.blocks import as_blocks, as_values, finish, load_fields, unpack_blocks
 from octavo.quant.formats import BY_NAME
+from octavo.quant.fp8 import E2M1, E8M0
 from octavo.quant.parts import Bytes, Floats, QuantizedParts
 
 FORMAT = BY_NAME["mxfp4"]
 ERROR_BOUND = (0.25, 4 * 2.0**-127)  # (relative to the largest magnitude of a block, absolute)
-_MIDDLES = (mx.E2M1[:7] + mx.E2M1[1:8]) / np.float32(2)
+_MIDDLES = (E2M1[:7] + E2M1[1:8]) / np.float32(2)
 
 
 def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
@@ -31,7 +32,7 @@ def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
 def codes(raw: npt.NDArray[Any], shape: Sequence[int]) -> QuantizedParts:
     """Codes uint8 0..15 [..., K] and d float32 [..., K / 32], powers of two (NaN for a scale byte of 255)."""
     blocks = as_blocks(raw, shape, FORMAT)
-    d = mx.E8M0[blocks[:, 0]].reshape(*shape[:-1], -1)
+    d = E8M0[blocks[:, 0]].reshape(*shape[:-1], -1)
     return QuantizedParts(FORMAT, load_fields(blocks[:, 1:], 4, 16).astype(np.uint8).reshape(shape), d)
 
 
