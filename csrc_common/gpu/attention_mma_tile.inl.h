@@ -28,7 +28,7 @@ struct Flash {
   // Loads that are asked for at a time, while those before them are worked on: of keys (for all 32), and tiles of values.
   static constexpr int kKeyLoads = kSteps / Units::kStepsOfLoad, kKeysTogether = kUnits == 1 && kSteps <= 4 ? 2 : 1;
   static constexpr int kValuesTogether = kUnits == 1 && kSteps <= 4 ? 4 : kUnits == 2 && kSteps <= 4 ? 2 : 1;
-  static constexpr int kHalves = (sizeof(T) == 2 || kUnits != 2) && kSteps > (kUnits > 1 ? 4 : 6) ? 1 : 2;  // of the keys of a tile
+  static constexpr int kHalves = kSteps > (kUnits == 1 || (kUnits == 2 && sizeof(T) == 1) ? 6 : 4) ? 1 : 2;  // of the keys of a tile
   static constexpr int kKeyUnroll = kUnits == 2 && kIsShared && kSteps > 4 ? 1 : kKeyLoads;  // ptxas would begin all loads at once
   static constexpr int kBuffers = kUnits > 2 || kSteps > (kUnits == 2 ? 4 : 6) ? 1 : 2;  // where there are registers for that
   static constexpr int kKeyGroups = (kKeyLoads + kKeysTogether - 1) / kKeysTogether, kValueGroups = kTiles / kValuesTogether;
