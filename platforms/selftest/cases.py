@@ -71,6 +71,12 @@ def cases() -> list[Case]:
     return [*_CASES]
 
 
+def common() -> list[Case]:
+    """Those that every platform runs: formats whose kernels are GPUs' alone are left out."""
+    alone = tuple(f"linear {form} " for form in GPU_FORMATS)
+    return [case for case in _CASES if not case.name.startswith(alone)]
+
+
 def for_format(form: str) -> list[Case]:
     """Those of a linear weight format: packing, preparing inputs, product."""
     return [case for case in _CASES if case.name.startswith(f"linear {form} ")]

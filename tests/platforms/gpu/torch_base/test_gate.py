@@ -16,7 +16,8 @@ from octavo.engine.models.load import load_model
 from octavo.platforms.platform import Capacity
 from octavo.platforms.registry import PLATFORMS
 from octavo.platforms.selftest.bounds import bound, too_far
-from octavo.platforms.selftest.cases import cases
+from octavo.platforms.selftest.cases import cases, common
+from octavo.quant.formats import FORMATS
 
 if why := next(e for e in PLATFORMS if e.name == "torch").probe():
     pytest.skip(why, allow_module_level=True)
@@ -38,7 +39,12 @@ def gate() -> Gate:
 def test_all_cases_pass_here() -> None:
     made = gate()
     row = made.result()
-    assert (row["result"], row["cases"], row["kernels"]) == ("passed", len(cases()), "this CPU")
+    assert (row["result"], row["cases"], row["kernels"]) == ("passed", len(common()), "this CPU")
+
+
+def test_only_formats_of_gpu_kernels_are_left_out() -> None:
+    left_out = {case.name for case in cases()} - {case.name for case in common()}
+    assert {name.split()[1] for name in left_out} == {form.name for form in FORMATS if form.is_gpu_only}
 
 
 def off(function: Any, share: float = 1e-4) -> Any:
