@@ -4,7 +4,7 @@
 //
 //   few   a block computes one panel of 16 outputs for 16 rows; its four waves take records (128 inputs) in turn, with the codes of
 //         kAhead rounds and the inputs of the next on their way, and add what they have in order.
-//   wide  a wave computes kF8Panels panels x kF8Tiles tiles of 16 rows in registers.
+//   wide  a wave computes kF8Panels panels x kF8Tiles tiles of 16 rows in registers; inputs come through shared memory.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +12,7 @@
 #include "gpu/f8.h"
 #include "gpu/halves.h"
 #include "gpu/linear_mx.inl.h"
-#include "gpu/mma_tiles.h"
+#include "gpu/mma_inputs.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
@@ -138,15 +138,27 @@ constexpr int kF8Panels = 2, kF8Tiles = kValues == 4 ? 4 : 2;
 template <class Format>
 OCTAVO_GPU_FN void linear_f8_wide(const Step& step, const LinearArgs& a) {
   using Product = F8Product<Format>;
-  OCTAVO_SHARED(float, staged, kMmaWaves * kStaged<kF8Tiles>);
+  using Stage = InputStage<kF8Tiles>;
+  constexpr bool kShares = kSharesInputs && !(kUnits > 1 && Format::is_mx);  // scales of groups of 32 take many registers
+  constexpr int kStages = 2 * Stage::kWords, kOut = kMmaWaves * kStaged<kF8Tiles>;
+  OCTAVO_SHARED(Words4, units, (kStages > kOut ? kStages : kOut) / 4);
+  int32_t* const shared = units[0].w;
   const Product product(a);
   const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kF8Panels, panels = product.lay.panels;
   const int64_t first_row = static_cast<int64_t>(block_x()) * kF8Tiles * kTile, rows = num_rows(a.rows, step);
-  if (first_row >= rows || first_panel >= panels) return;
+  if (first_row >= rows) return;
+  const int64_t records = product.lay.records, steps = 4 * records;
   const auto panel_of = [&](int p) { return first_panel + p < panels ? first_panel + p : panels - 1; };
   float acc[kF8Panels][kF8Tiles][kValues] = {};
   SumsF32 sums[kF8Panels][kF8Tiles];
-  for (int64_t record = 0; record < product.lay.records; ++record) {
+  Stage inputs;
+  if (kShares) {
+    inputs.fetch(a, first_row, rows, 0, steps);
+    inputs.store(shared);
+    sync_shared();
+  }
+  for (int64_t record = 0; record < records; ++record) {
+    if (kShares && record + 1 < records) inputs.fetch(a, first_row, rows, record + 1, steps);
     RecordUnits<typename Format::Codes> codes[kF8Panels];
     for (int p = 0; p < kF8Panels; ++p) codes[p].fetch(product.record(panel_of(p), record));
 #pragma unroll
@@ -155,10 +167,11 @@ OCTAVO_GPU_FN void linear_f8_wide(const Step& step, const LinearArgs& a) {
       for (int p = 0; p < kF8Panels; ++p) Product::weights(w[p], codes[p], g);
 #pragma unroll
       for (int t = 0; t < kF8Tiles; ++t) {
-        OperandI8 in;
+        OperandI8 in[1];
         typename Product::Operand x;
-        load_rows(in, a.x, a.ldx, first_row + t * kTile, rows, record * kCodesRecord + 32 * g);
-        Product::inputs(x, in);
+        if constexpr (kShares) Stage::load(in, shared + record % 2 * Stage::kWords, t, g);
+        else load_rows(in[0], a.x, a.ldx, first_row + t * kTile, rows, record * kCodesRecord + 32 * g);
+        Product::inputs(x, in[0]);
         for (int p = 0; p < kF8Panels; ++p) mma(sums[p][t], w[p], x);
       }
       if (kUnits > 1 || g == 1) keep_order();  // inputs of all steps at once take too many registers
@@ -173,6 +186,8 @@ OCTAVO_GPU_FN void linear_f8_wide(const Step& step, const LinearArgs& a) {
           }
       }
     }
+    if (kShares && record + 1 < records) inputs.store(shared + (record + 1) % 2 * Stage::kWords);
+    if (kShares) sync_shared();
   }
 #pragma unroll
   for (int p = 0; p < kF8Panels; ++p) {
@@ -184,7 +199,7 @@ OCTAVO_GPU_FN void linear_f8_wide(const Step& step, const LinearArgs& a) {
           const int64_t row = first_row + t * kTile + row_of_b(v);
           acc[p][t][v] = product.result(sums[p][t].v[v], row < rows ? row : rows - 1, panel_of(p) * kPanel + row_of_a(v));
         }
-    finish_panel(a, staged + wave() * kStaged<kF8Tiles>, acc[p], first_panel + p, first_row, rows);
+    finish_panel(a, reinterpret_cast<float*>(shared) + wave() * kStaged<kF8Tiles>, acc[p], first_panel + p, first_row, rows);
   }
 }
 

@@ -5,11 +5,11 @@
 //
 //   few   a block computes one panel of 16 outputs for 16 rows; its four waves take records (128 inputs) in turn, with those of
 //         kAhead rounds and the inputs of the next on their way, and add what they have in order.
-//   wide  a wave computes kHalvesPanels panels x kHalvesTiles tiles of 16 rows in registers.
+//   wide  a wave computes kHalvesPanels panels x kHalvesTiles tiles of 16 rows in registers; inputs come through shared memory.
 #pragma once
 
 #include "gpu/halves.h"
-#include "gpu/mma_tiles.h"
+#include "gpu/mma_inputs.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
@@ -138,19 +138,28 @@ OCTAVO_GPU_FN void linear_halves_few(const Step& step, const LinearArgs& a, floa
 
 // Lanes of AMD's matrix cores of wave64 hold 4 values of a product, others 8.
 constexpr int kHalvesPanels = 2, kHalvesTiles = kValues == 4 ? 4 : 2;
+using HalvesStage = UnitStage<kHalvesTiles>;
+constexpr int kHalvesOut = kMmaWaves * kStaged<kHalvesTiles>;
+constexpr int kHalvesShared = 2 * HalvesStage::kWords > kHalvesOut ? 2 * HalvesStage::kWords : kHalvesOut;
 
-// `staged`: kMmaWaves * kStaged<kHalvesTiles> floats of shared memory.
+// `shared`: kHalvesShared words of shared memory.
 template <class Format>
-OCTAVO_GPU_FN void linear_halves_wide(const Step& step, const LinearArgs& a, float* staged) {
+OCTAVO_GPU_FN void linear_halves_wide(const Step& step, const LinearArgs& a, int32_t* shared) {
   const Format format(a);
   const auto& lay = format.lay;
   const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * kHalvesPanels;
   const int64_t first_row = static_cast<int64_t>(block_x()) * kHalvesTiles * kTile, rows = num_rows(a.rows, step);
-  if (first_row >= rows || first_panel >= lay.panels) return;
-  const auto* x = static_cast<const uint16_t*>(a.x);
+  if (first_row >= rows) return;
+  const int64_t stages = 2 * lay.records, steps = 4 * lay.records;
   const auto panel_of = [&](int p) { return first_panel + p < lay.panels ? first_panel + p : lay.panels - 1; };
   float acc[kHalvesPanels][kHalvesTiles][kValues] = {};
   SumsF32 sums[kHalvesPanels][kHalvesTiles];
+  HalvesStage inputs;
+  if (kSharesInputs) {
+    inputs.fetch(a, 2 * a.ldx, first_row, rows, 0, steps);
+    inputs.store(shared);
+    sync_shared();
+  }
   for (int64_t record = 0; record < lay.records; ++record) {
     RecordUnits<typename Format::Codes> codes[kHalvesPanels];
     HalvesZeros<Format> zeros[kHalvesPanels];
@@ -160,15 +169,22 @@ OCTAVO_GPU_FN void linear_halves_wide(const Step& step, const LinearArgs& a, flo
     }
 #pragma unroll
     for (int g = 0; g < 4; ++g) {
+      const int64_t next = 2 * record + g / 2 + 1;
+      if (kSharesInputs && g % 2 == 0 && next < stages) inputs.fetch(a, 2 * a.ldx, first_row, rows, next, steps);
       OperandF16 w[kHalvesPanels];
       for (int p = 0; p < kHalvesPanels; ++p) zeros[p].weights(w[p], codes[p], g);
 #pragma unroll
       for (int t = 0; t < kHalvesTiles; ++t) {
         OperandF16 in;
-        load_halves(in, x + record * kCodesRecord + 32 * g, a.ldx, first_row + t * kTile, rows);
+        if constexpr (kSharesInputs) HalvesStage::load(in, shared + g / 2 * HalvesStage::kWords, t, g % 2);
+        else load_halves(in, static_cast<const uint16_t*>(a.x) + record * kCodesRecord + 32 * g, a.ldx, first_row + t * kTile, rows);
         for (int p = 0; p < kHalvesPanels; ++p) mma(sums[p][t], w[p], in);
       }
-      if (kUnits > 1 || g == 1) keep_order();  // inputs of all steps at once take too many registers
+      if (!kSharesInputs) keep_order();  // inputs of all steps at once take too many registers
+      if (kSharesInputs && g % 2 == 1) {
+        if (next < stages) inputs.store(shared + (1 - g / 2) * HalvesStage::kWords);
+        sync_shared();
+      }
       if ((g + 1) % Format::per) continue;
 #pragma unroll
       for (int p = 0; p < kHalvesPanels; ++p)
@@ -192,7 +208,7 @@ OCTAVO_GPU_FN void linear_halves_wide(const Step& step, const LinearArgs& a, flo
         const int64_t row = first_row + t * kTile + row_of_b(v);
         acc[p][t][v] = acc[p][t][v] * a.scales[(row < rows ? row : rows - 1) * a.lds];
       }
-    finish_panel(a, staged + wave() * kStaged<kHalvesTiles>, acc[p], first_panel + p, first_row, rows);
+    finish_panel(a, reinterpret_cast<float*>(shared) + wave() * kStaged<kHalvesTiles>, acc[p], first_panel + p, first_row, rows);
   }
 }
 
@@ -206,11 +222,12 @@ OCTAVO_GPU_FN void linear_i4_few(const Step& step, const LinearArgs& a) {
   }
 }
 OCTAVO_GPU_FN void linear_i4_wide(const Step& step, const LinearArgs& a) {
-  OCTAVO_SHARED(float, staged, kMmaWaves * kStaged<kHalvesTiles>);
+  OCTAVO_SHARED(Words4, units, kHalvesShared / 4);
+  int32_t* const shared = units[0].w;
   switch (apart_group(a.flags)) {
-    case 32: return linear_halves_wide<HalvesI4<1>>(step, a, staged);
-    case 64: return linear_halves_wide<HalvesI4<2>>(step, a, staged);
-    default: return linear_halves_wide<HalvesI4<4>>(step, a, staged);
+    case 32: return linear_halves_wide<HalvesI4<1>>(step, a, shared);
+    case 64: return linear_halves_wide<HalvesI4<2>>(step, a, shared);
+    default: return linear_halves_wide<HalvesI4<4>>(step, a, shared);
   }
 }
 

@@ -195,8 +195,7 @@ OCTAVO_GPU_FN void linear_k256_few(const Step& step, const LinearArgs& a) {
 
 // Rows of a block, as tables of kernels name them, and tiles that a wave's registers hold at a time.
 constexpr int kSuperRows = kValues == 4 ? 128 : 64, kSuperTiles = kValues == 4 ? 8 : 2;
-constexpr bool kSuperShares = kUnits < 4;           // RDNA 3 has no registers to spare for what is on its way
-constexpr int kSuperSteps = kSuperShares ? 2 : 1;  // of 32 inputs at once
+constexpr int kSuperSteps = kSharesInputs ? 2 : 1;  // of 32 inputs at once
 using SuperInputs = InputStage<kSuperTiles>;
 constexpr int kSuperWords =
     2 * SuperInputs::kWords > kMmaWaves * kStaged<kSuperTiles> ? 2 * SuperInputs::kWords : kMmaWaves * kStaged<kSuperTiles>;
@@ -213,7 +212,7 @@ OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
 #pragma unroll 1
   for (int64_t first_row = first_of_block; first_row < first_of_block + kSuperRows && first_row < rows; first_row += kSuperTiles * kTile) {
     SuperInputs inputs;
-    if (kSuperShares) {
+    if (kSharesInputs) {
       inputs.fetch(a, first_row, rows, 0, 4 * stages);
       inputs.store(shared);
       sync_shared();
@@ -229,7 +228,7 @@ OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
         block.fetch_half(a, lay, panel, g, half);
         const int64_t stage = 2 * g + half;
         const int32_t* const codes = shared + half * SuperInputs::kWords;
-        if (kSuperShares && stage + 1 < stages) inputs.fetch(a, first_row, rows, stage + 1, 4 * stages);
+        if (kSharesInputs && stage + 1 < stages) inputs.fetch(a, first_row, rows, stage + 1, 4 * stages);
 #pragma unroll
         for (int first = 0; first < 4; first += kSuperSteps) {
           OperandI8 w_low[kSuperSteps], w_high[kSuperSteps];
@@ -239,7 +238,7 @@ OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
           for (int t = 0; t < kSuperTiles; ++t) {
             if (t % 2 == 0 && first_row + t * kTile >= rows) break;
             OperandI8 x[kSuperSteps];
-            if constexpr (kSuperShares) SuperInputs::load(x, codes, t, first);
+            if constexpr (kSharesInputs) SuperInputs::load(x, codes, t, first);
             else load_rows(x[0], a.x, a.ldx, first_row + t * kTile, rows, 128 * stage + 32 * first);
 #pragma unroll
             for (int i = 0; i < kSuperSteps; ++i) {
@@ -249,8 +248,8 @@ OCTAVO_GPU_FN void linear_k256_wide(const Step& step, const LinearArgs& a) {
           }
           if (kUnits == 4) keep_order();
         }
-        if (kSuperShares && stage + 1 < stages) inputs.store(shared + (1 - half) * SuperInputs::kWords);
-        if (kSuperShares) sync_shared();
+        if (kSharesInputs && stage + 1 < stages) inputs.store(shared + (1 - half) * SuperInputs::kWords);
+        if (kSharesInputs) sync_shared();
       }
 #pragma unroll
       for (int t = 0; t < kSuperTiles; ++t) {

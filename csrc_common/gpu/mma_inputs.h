@@ -14,6 +14,8 @@
 namespace octavo::gpu {
 
 constexpr int kStageInputs = kCodesRecord;
+// Where codes are long in registers before they are multiplied, RDNA 3 has none to spare for what is on its way.
+constexpr bool kSharesInputs = kUnits < 4;
 
 template <int tiles>
 struct InputStage {
