@@ -78,21 +78,7 @@ OCTAVO_GPU_FN void norm_prepare_i8(const Step& step, const NormPrepareArgs& a) {
         most = V::max(V::abs(x[i]), most);
         poison = V::fma(x[i], 0.0f, poison);
       }
-      const float s = scale_of(most, poison);
-      int8_t* q = static_cast<int8_t*>(a.q) + row * a.ldq + first;
-      int32_t sum = 0;
-      for (int i = 0; i < kRun; ++i) {
-        const int code = code_of(x[i], s);
-        sum += code;
-        if (is_real) q[i] = static_cast<int8_t>(code);
-      }
-      if constexpr (sum_every == n) sum = sum16(sum);
-      if (!is_real) continue;
-      int32_t* sums = a.sums + (row * a.lds + g) * (n / sum_every);
-      if (sum_every != n) sums[group_lane()] = sum;
-      if (group_lane() != 0) continue;
-      if (sum_every == n) sums[0] = sum;
-      a.scales[row * a.lds + g] = s;
+      store_i8<n, sum_every>(a, row, g, x, most, poison, is_real);
     }
   });
 }

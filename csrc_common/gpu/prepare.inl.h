@@ -23,6 +23,27 @@ OCTAVO_GPU_FN float scale_of(float most, float poison) {
 }
 OCTAVO_GPU_FN int code_of(float x, float s) { return s > 0.0f ? static_cast<int>(V::cvt_i32(x / s)) : 0; }
 
+// A thread's run of a group's inputs -> codes; its group's scale and sums by those who have them.
+template <int n, int sum_every, class Args>
+OCTAVO_GPU_FN void store_i8(const Args& a, int64_t row, int64_t g, const float (&x)[n / kGroup], float most, float poison, bool is_real) {
+  constexpr int kRun = n / kGroup;
+  const float s = scale_of(most, poison);
+  int8_t* q = static_cast<int8_t*>(a.q) + row * a.ldq + g * n + group_lane() * kRun;
+  int32_t sum = 0;
+  for (int i = 0; i < kRun; ++i) {
+    const int code = code_of(x[i], s);
+    sum += code;
+    if (is_real) q[i] = static_cast<int8_t>(code);
+  }
+  if constexpr (sum_every == n) sum = sum16(sum);
+  if (!is_real) return;
+  int32_t* sums = a.sums + (row * a.lds + g) * (n / sum_every);
+  if (sum_every != n) sums[group_lane()] = sum;
+  if (group_lane() != 0) return;
+  if (sum_every == n) sums[0] = sum;
+  a.scales[row * a.lds + g] = s;
+}
+
 // Groups of n inputs, each by sixteen threads with a run of n / 16; a sum per `sum_every`, which is n or a thread's run.
 template <int n, int sum_every>
 OCTAVO_GPU_FN void prepare_i8(const Step& step, const PrepareArgs& a) {
@@ -37,21 +58,7 @@ OCTAVO_GPU_FN void prepare_i8(const Step& step, const PrepareArgs& a) {
       most = V::max(V::abs(x[i]), most);
       poison = V::fma(x[i], 0.0f, poison);
     }
-    const float s = scale_of(most, poison);
-    int8_t* q = static_cast<int8_t*>(a.q) + row * a.ldq + first;
-    int32_t sum = 0;
-    for (int i = 0; i < kRun; ++i) {
-      const int code = code_of(x[i], s);
-      sum += code;
-      if (is_real) q[i] = static_cast<int8_t>(code);
-    }
-    if constexpr (sum_every == n) sum = sum16(sum);
-    if (!is_real) return;
-    int32_t* sums = a.sums + (row * a.lds + g) * (n / sum_every);
-    if (sum_every != n) sums[group_lane()] = sum;
-    if (group_lane() != 0) return;
-    if (sum_every == n) sums[0] = sum;
-    a.scales[row * a.lds + g] = s;
+    store_i8<n, sum_every>(a, row, g, x, most, poison, is_real);
   });
 }
 
