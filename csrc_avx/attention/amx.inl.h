@@ -12,86 +12,138 @@ namespace {
 
 constexpr int64_t kGroupRows = 16;
 
-// bf16 copies of the A operands: q [rows][stride_q], weights [rows][kScoreStride].
+// bf16 copies of the queries: [rows][stride_q].
 struct TileOperands {
   uint16_t* q = nullptr;
-  uint16_t* weights = nullptr;
   int64_t stride_q = 0;
 };
 
-// Tiles: 0, 1 C; 2 A, 3 and 4 B; 5 A and 6, 7 B of a last block with `rest` values (0: none).
+// Tiles: 0-3 C, 4 A, 5 B; 6 A and 7 B of a last block with `rest` values (0: none). One tile for every B: its next load gets another
+// register of the processor's, and four sums keep the multiplier busy, whose products take as long as three of them to come out.
 inline TileConfig attention_config(int64_t rest) {
   TileConfig config;
-  for (int tile = 0; tile < 5; ++tile) config.set(tile, 16, 64);
+  for (int tile = 0; tile < 6; ++tile) config.set(tile, 16, 64);
   if (rest > 0) {
-    config.set(5, 16, static_cast<int>(2 * rest));
-    config.set(6, static_cast<int>(rest / 2), 64);
+    config.set(6, 16, static_cast<int>(2 * rest));
     config.set(7, static_cast<int>(rest / 2), 64);
   }
   return config;
 }
 
+// C of one or two groups of rows from q and of 32 keys += products of the values from `keys` on. `a`, `b`: numbers of tiles.
+#define OCTAVO_SCORES(a, b)                                    \
+  do {                                                         \
+    _tile_loadd(a, q, 2 * on.stride_q);                        \
+    _tile_loadd(b, at, kKeyBytes);                             \
+    _tile_dpbf16ps(0, a, b);                                   \
+    _tile_loadd(b, at + 32, kKeyBytes);                        \
+    _tile_dpbf16ps(1, a, b);                                   \
+    if constexpr (has_two) {                                   \
+      _tile_loadd(a, q + kGroupRows * on.stride_q, 2 * on.stride_q); \
+      _tile_dpbf16ps(3, a, b);                                 \
+      _tile_loadd(b, at, kKeyBytes);                           \
+      _tile_dpbf16ps(2, a, b);                                 \
+    }                                                          \
+  } while (0)
+
+template <bool has_two>
+inline void scores_of_groups(const Tile& tile, const TileOperands& on, const uint16_t* keys, int64_t row, float* out) {
+  constexpr int64_t kKeyBytes = 2 * kBlock * 2;
+  const uint16_t *q = on.q + row * on.stride_q, *at = keys;
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (has_two) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  const uint16_t* end = q + tile.head_dim / 32 * 32;
+  for (; q < end; q += 32, at += 32 * kBlock) OCTAVO_SCORES(4, 5);
+  if (tile.head_dim % 32) OCTAVO_SCORES(6, 7);
+  _tile_stored(0, out, 4 * kScoreStride);
+  _tile_stored(1, out + 16, 4 * kScoreStride);
+  if constexpr (has_two) {
+    _tile_stored(2, out + kGroupRows * kScoreStride, 4 * kScoreStride);
+    _tile_stored(3, out + kGroupRows * kScoreStride + 16, 4 * kScoreStride);
+  }
+}
+#undef OCTAVO_SCORES
+
 // Scores of one block of keys for the groups that hold rows [begin, end).
 inline void tile_scores(const Tile& tile, const TileOperands& on, const uint16_t* keys, int64_t column, int64_t begin, int64_t end) {
-  constexpr int64_t kKeyBytes = 2 * kBlock * 2;
-  for (int64_t row = begin / kGroupRows * kGroupRows; row < end; row += kGroupRows) {
-    const uint16_t* q = on.q + row * on.stride_q;
-    _tile_zero(0);
-    _tile_zero(1);
-    int64_t d = 0;
-    for (; d + 32 <= tile.head_dim; d += 32) {
-      _tile_loadd(2, q + d, 2 * on.stride_q);
-      _tile_loadd(3, keys + d * kBlock, kKeyBytes);
-      _tile_loadd(4, keys + d * kBlock + 32, kKeyBytes);
-      _tile_dpbf16ps(0, 2, 3);
-      _tile_dpbf16ps(1, 2, 4);
-    }
-    if (d < tile.head_dim) {
-      _tile_loadd(5, q + d, 2 * on.stride_q);
-      _tile_loadd(6, keys + d * kBlock, kKeyBytes);
-      _tile_loadd(7, keys + d * kBlock + 32, kKeyBytes);
-      _tile_dpbf16ps(0, 5, 6);
-      _tile_dpbf16ps(1, 5, 7);
-    }
-    float* out = tile.scores + row * kScoreStride + column;
-    _tile_stored(0, out, 4 * kScoreStride);
-    _tile_stored(1, out + 16, 4 * kScoreStride);
-  }
+  int64_t row = begin / kGroupRows * kGroupRows;
+  float* scores = tile.scores + column;
+  for (; row + kGroupRows < end; row += 2 * kGroupRows) scores_of_groups<true>(tile, on, keys, row, scores + row * kScoreStride);
+  if (row < end) scores_of_groups<false>(tile, on, keys, row, scores + row * kScoreStride);
 }
 
-// Weights to bf16; +0 in the blocks of [first, last] that the row does not see.
-inline void tile_weights(const float* weights, uint16_t* out, BlockRange seen, BlockRange all, int64_t base) {
-  using V = vec::Native;
-  for (int64_t block = all.first; block <= all.last; ++block) {
-    const int64_t at = block * kBlock - base;
-    if (block < seen.first || block > seen.last)
-      std::memset(out + at, 0, kBlock * sizeof(uint16_t));
-    else
-      for (int64_t i = at; i < at + kBlock; i += V::kLanes) V::store_bf16(out + i, V::load(weights + i));
+// Weights are bf16 at the start of the row: never beyond the scores that are still to be read.
+struct WeightsInRow {
+  static uint16_t* of(float* scores) { return reinterpret_cast<uint16_t*>(scores); }
+  static void clear_unseen(const Row& row, BlockRange range, float* scores) {
+    uint16_t *first = of(scores) + range.first * kBlock % kSegment, *last = of(scores) + range.last * kBlock % kSegment;
+    for (int64_t i = 0; i < row.low - range.first * kBlock; ++i) first[i] = 0;
+    for (int64_t i = kBlock - 1; i > row.high - range.last * kBlock; --i) last[i] = 0;
   }
+  template <class W, class KV>
+  static void store(float* row, int64_t at, typename W::F e) {
+    uint16_t* to = of(row) + at % kSegment;
+    for (int i = 0; i < W::kLanes / 16; i += 2)
+      _mm512_storeu_si512(to + 16 * i, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(e.part[i + 1], e.part[i])));
+  }
+};
+
+// +0 in the blocks of `all` that the row does not see.
+inline void clear_blocks(uint16_t* weights, BlockRange seen, BlockRange all, int64_t base) {
+  const auto clear = [&](int64_t first, int64_t end) {
+    if (first < end) std::memset(weights + first * kBlock - base, 0, static_cast<size_t>(end - first) * kBlock * sizeof(uint16_t));
+  };
+  if (seen.first > seen.last) return clear(all.first, all.last + 1);
+  clear(all.first, seen.first);
+  clear(seen.last + 1, all.last + 1);
 }
 
-// P.V of one group over blocks [range.first, range.last], whose value tiles are values[block - range.first].
-inline void tile_values(const Tile& tile, const TileOperands& on, int64_t row, BlockRange range, int64_t base,
-                        const uint16_t* const* values) {
+// 16 * `count` dimensions, from d on, of P.V of one group over blocks [range.first, range.last], whose value tiles are values[block - range.first].
+template <int count>
+inline void tile_values(const Tile& tile, int64_t row, int64_t d, BlockRange range, int64_t base, const uint16_t* const* values) {
   const int64_t value_bytes = 4 * tile.head_dim;
-  for (int64_t d = 0; d < tile.head_dim; d += 32) {
-    const bool has_two = d + 32 <= tile.head_dim;
-    _tile_zero(0);
-    _tile_zero(1);
-    for (int64_t block = range.first; block <= range.last; ++block) {
-      const uint16_t* v = values[block - range.first] + 2 * d;
-      _tile_loadd(2, on.weights + row * kScoreStride + block * kBlock - base, 2 * kScoreStride);
-      _tile_loadd(3, v, value_bytes);
-      _tile_dpbf16ps(0, 2, 3);
-      if (has_two) {
-        _tile_loadd(4, v + 32, value_bytes);
-        _tile_dpbf16ps(1, 2, 4);
-      }
+  const uint16_t* weights = WeightsInRow::of(tile.scores + row * kScoreStride) - base;
+  _tile_zero(0);
+  if constexpr (count > 1) _tile_zero(1);
+  if constexpr (count > 2) _tile_zero(2);
+  if constexpr (count > 3) _tile_zero(3);
+  for (int64_t block = range.first; block <= range.last; ++block) {
+    const uint16_t* v = values[block - range.first] + 2 * d;
+    _tile_loadd(4, weights + block * kBlock, 4 * kScoreStride);
+    _tile_loadd(5, v, value_bytes);
+    _tile_dpbf16ps(0, 4, 5);
+    if constexpr (count > 1) {
+      _tile_loadd(5, v + 32, value_bytes);
+      _tile_dpbf16ps(1, 4, 5);
     }
-    float* out = tile.part + row * tile.head_dim + d;
-    _tile_stored(0, out, 4 * tile.head_dim);
-    if (has_two) _tile_stored(1, out + 16, 4 * tile.head_dim);
+    if constexpr (count > 2) {
+      _tile_loadd(5, v + 64, value_bytes);
+      _tile_dpbf16ps(2, 4, 5);
+    }
+    if constexpr (count > 3) {
+      _tile_loadd(5, v + 96, value_bytes);
+      _tile_dpbf16ps(3, 4, 5);
+    }
+  }
+  float* out = tile.part + row * tile.head_dim + d;
+  _tile_stored(0, out, 4 * tile.head_dim);
+  if constexpr (count > 1) _tile_stored(1, out + 16, 4 * tile.head_dim);
+  if constexpr (count > 2) _tile_stored(2, out + 32, 4 * tile.head_dim);
+  if constexpr (count > 3) _tile_stored(3, out + 48, 4 * tile.head_dim);
+}
+
+inline void all_values(const Tile& tile, int64_t row, BlockRange range, int64_t base, const uint16_t* const* values) {
+  int64_t d = 0;
+  for (; d + 64 <= tile.head_dim; d += 64) tile_values<4>(tile, row, d, range, base, values);
+  switch ((tile.head_dim - d) / 16) {
+    case 1: return tile_values<1>(tile, row, d, range, base, values);
+    case 2: return tile_values<2>(tile, row, d, range, base, values);
+    case 3: return tile_values<3>(tile, row, d, range, base, values);
+    default: return;
   }
 }
 
@@ -113,14 +165,14 @@ void attend_segment_on_tiles(Tile& tile, const TileOperands& on, KV& kv, const S
       float* scores = tile.scores + r * kScoreStride;
       if (seen.first <= seen.last) {
         const Asking asking(ahead.in_step(), kv.tile_bytes(), (seen.last - seen.first + 2) / 2);
-        to_weights<V>(rule, kv, tile.rows[r], seen, scores, asking);
+        to_weights<V, KV, WeightsInRow>(rule, kv, tile.rows[r], seen, scores, asking);
       }
-      tile_weights(scores, on.weights + r * kScoreStride, seen, all, base);
+      clear_blocks(WeightsInRow::of(scores), seen, all, base);
     }
     const uint16_t* values[kSegment / kBlock];
     for (int64_t block = all.first; block <= all.last; ++block) values[block - all.first] = &kv.values(block, nullptr).at->bits;
     before_tiles();
-    tile_values(tile, on, row, all, base, values);
+    all_values(tile, row, all, base, values);
     before_tiles();
   }
 }

@@ -27,7 +27,7 @@ void narrow_queries(const Tile& tile, const TileOperands& on) {
 void paged_attention_bf16(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const PagedAttentionArgs*>(raw);
   const int64_t tail_elements = kBlock * a.head_dim;
-  const int64_t operand_bytes = kMaxRows * 2 * (a.head_dim + kScoreStride);
+  const int64_t operand_bytes = kMaxRows * 2 * a.head_dim;
   const int64_t rows = max_rows(lane, a.head_dim, 2 * tail_elements + operand_bytes);
   const bool can_tile = a.head_dim % kGroupRows == 0 && rows >= kGroupRows;
   const int64_t tile_rows = can_tile ? rows / kGroupRows * kGroupRows : rows;
@@ -38,7 +38,6 @@ void paged_attention_bf16(const void* raw, const Step& step, const Lane& lane) {
   TileOperands on;
   on.stride_q = a.head_dim;
   on.q = scratch.take<uint16_t>(round_up(tile_rows, kGroupRows) * a.head_dim);
-  on.weights = scratch.take<uint16_t>(round_up(tile_rows, kGroupRows) * kScoreStride);
   const TileConfig config = attention_config(can_tile ? a.head_dim % 32 : 0);
   asm volatile("" : : "r"(&config) : "memory");  // as TileScope, whose destructor would want exception tables here
   _tile_loadconfig(&config);
