@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from octavo.platforms.types import Activation, Array, Embedding, LinearWeight, RawTensor, Rope, Rows
+from octavo.platforms.types import Activation, Array, Embedding, LinearWeight, RawTensor, Rope, Rows, VarlenDtype
 
 
 class Weights(Protocol):
@@ -178,10 +178,12 @@ class Ops(Protocol):
         scale: float,
         window: int = 0,
         alibi: Any | None = None,
+        dtype: VarlenDtype = "f32",
     ) -> Array:
         """Bidirectional attention inside each packed sequence (encoders); touches no pages. `window` w > 0: |i - j| <= w.
 
-        Same arithmetic as paged_attention with float32 keys and values; positions count from the sequence's start.
+        Same arithmetic as paged_attention with keys and values of `dtype` ("bf16": q, k, v and the weights are rounded to it);
+        positions count from the sequence's start.
         """
         ...
 

@@ -19,6 +19,7 @@ F32 = NDArray[np.float32]
 Rows = Literal["tokens", "logits", "sequences"]
 Activation = Literal["none", "silu", "gelu", "gelu_tanh", "relu", "relu2", "tanh", "sigmoid"]
 KVDtype = Literal["f32", "bf16", "f16", "int8"]
+VarlenDtype = Literal["f32", "bf16"]  # of attention's products where there are no pages
 
 
 class Array(Protocol):

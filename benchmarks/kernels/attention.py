@@ -27,7 +27,7 @@ from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.recorder import Recorder
 from octavo.platforms.recorded.symbols import kv_head_bytes, page_bytes
 from octavo.platforms.recorded.tables import RopeTables
-from octavo.platforms.types import GroupKind, KVGroup, KVSpec
+from octavo.platforms.types import GroupKind, KVGroup, KVSpec, VarlenDtype
 
 #: case -> (length, tokens of the step, sequences; 0: as many as make COLD_BYTES)
 PAGED = {
@@ -93,14 +93,14 @@ def paged(native: Native, dtype: Any, case: str, shape: tuple[int, int, int], te
     return seconds, seqs * length * kv_heads * kv_head_bytes(spec) // BLOCK, 2 * visible * heads * dim
 
 
-def encoded(native: Native, case: str, shape: tuple[int, int, int], team: Any) -> tuple[float, int, int]:
+def encoded(native: Native, dtype: VarlenDtype, case: str, shape: tuple[int, int, int], team: Any) -> tuple[float, int, int]:
     """The same of one sequence without pages."""
     heads, kv_heads, dim = shape
     length = ENCODE[case]
     work = Work(native, shape, length, length, 1)
     made = work.recorder(None, team.num_threads)
     q, k, v = (work.given(made, n) for n in (heads, kv_heads, kv_heads))
-    y = made.varlen_attention(q, k, v, heads=heads, kv_heads=kv_heads, scale=dim**-0.5)
+    y = made.varlen_attention(q, k, v, heads=heads, kv_heads=kv_heads, scale=dim**-0.5, dtype=dtype)
     return work.seconds(made, y, work.step(0, []), team), 8 * length * kv_heads * dim, 2 * length * length * heads * dim
 
 
@@ -116,7 +116,7 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for op, name, level, required, _ in module.kernels():
         is_paged = op.startswith("paged_attention_")
         if (
-            not (is_paged or op == "varlen_attention")
+            not (is_paged or op.startswith("varlen_attention"))
             or required & ~have
             or level == "scalar"
             or args.only not in ("", name)
@@ -134,7 +134,8 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     dtype = op.removeprefix("paged_attention_")
                     seconds, size, macs = paged(native, dtype, case, (heads, kv_heads, dim), team)
                 else:
-                    seconds, size, macs = encoded(native, case, (heads, kv_heads, dim), team)
+                    products: VarlenDtype = "bf16" if op.endswith("_bf16") else "f32"
+                    seconds, size, macs = encoded(native, products, case, (heads, kv_heads, dim), team)
                 rate, speed = size / seconds, macs / seconds
                 peak = most["f32__avx2" if level == "avx2" else "f32__avx512"] / 2
                 rates = {"kv_gb_per_s": round(rate / 1e9, 2), "of_read": round(rate / most["read"], 3)}

@@ -2,7 +2,9 @@
 //
 // An A tile is 16 rows of a query tile x 32 values, a B tile 16 pair rows of a K or V tile as they lie in the page x 16 lanes.
 // Sums of P.V stay in C over all blocks of a segment: weights of blocks that a row does not see are +0. Rows are computed in
-// whole groups of 16; rows beyond the tile and blocks that a row does not see give sums that nobody reads.
+// whole groups of 16; rows beyond the tile and blocks that a row does not see give sums that nobody reads. Tiles of few rows, and
+// head sizes that are no multiple of 16, take the vector path: the same bits, and with fewer than half of its rows filled a tile
+// gains nothing.
 #pragma once
 #include "attention/segment.inl.h"
 #include "linear/tiles.inl.h"
@@ -11,12 +13,30 @@ namespace octavo::OCTAVO_ISA_NS {
 namespace {
 
 constexpr int64_t kGroupRows = 16;
+constexpr int64_t kFewTileRows = 8;
+
+inline int64_t groups_of(int64_t rows) { return (rows + kGroupRows - 1) / kGroupRows; }
 
 // bf16 copies of the queries: [rows][stride_q].
 struct TileOperands {
   uint16_t* q = nullptr;
   int64_t stride_q = 0;
 };
+
+// Queries are bf16 values already (load_query).
+inline void narrow_queries(const Tile& tile, const TileOperands& on) {
+  using V = vec::Native;
+  for (int64_t r = 0; r < tile.num_rows; ++r) {
+    uint16_t* out = on.q + r * on.stride_q;
+    for (int64_t d = 0; d < tile.head_dim; d += V::kLanes) V::store_bf16(out + d, V::load(tile.q + r * tile.head_dim + d));
+  }
+}
+
+// As TileScope, whose destructor would want exception tables where units are claimed.
+inline void load_config(const TileConfig& config) {
+  asm volatile("" : : "r"(&config) : "memory");
+  _tile_loadconfig(&config);
+}
 
 // Tiles: 0-3 C, 4 A, 5 B; 6 A and 7 B of a last block with `rest` values (0: none). One tile for every B: its next load gets another
 // register of the processor's, and four sums keep the multiplier busy, whose products take as long as three of them to come out.

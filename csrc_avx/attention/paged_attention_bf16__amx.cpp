@@ -1,7 +1,4 @@
 // paged_attention_bf16 at amx: Q.K^T and P.V on tiles (amx.inl.h), the rest as at every level (paged_attention.inl.h).
-//
-// Tiles of few rows, and head sizes that are no multiple of 16, take the vector path: the same bits, and with fewer than half
-// of its rows filled a tile gains nothing.
 #include "attention/amx.inl.h"
 #include "attention/paged_units.inl.h"
 
@@ -9,18 +6,6 @@ namespace octavo::amx {
 namespace {
 
 using KV = PagedKV<BF16, true, false>;
-
-constexpr int64_t kFewRows = 8;
-
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-
-// Queries are bf16 values already (load_query); missing values of the last block are zero.
-void narrow_queries(const Tile& tile, const TileOperands& on) {
-  for (int64_t r = 0; r < tile.num_rows; ++r) {
-    uint16_t* out = on.q + r * on.stride_q;
-    for (int64_t d = 0; d < tile.head_dim; d += V::kLanes) V::store_bf16(out + d, V::load(tile.q + r * tile.head_dim + d));
-  }
-}
 
 }  // namespace
 
@@ -37,17 +22,16 @@ void paged_attention_bf16(const void* raw, const Step& step, const Lane& lane) {
   auto* tail = scratch.take<BF16>(tail_elements);
   TileOperands on;
   on.stride_q = a.head_dim;
-  on.q = scratch.take<uint16_t>(round_up(tile_rows, kGroupRows) * a.head_dim);
+  on.q = scratch.take<uint16_t>(groups_of(tile_rows) * kGroupRows * a.head_dim);
   const TileConfig config = attention_config(can_tile ? a.head_dim % 32 : 0);
-  asm volatile("" : : "r"(&config) : "memory");  // as TileScope, whose destructor would want exception tables here
-  _tile_loadconfig(&config);
+  load_config(config);
   run_units<KV>(
       a, step, lane, TileShape::of(a.heads, a.kv_heads, tile_rows), tile, tail,
       [&](const Tile& t) {
-        if (can_tile && t.num_rows >= kFewRows) narrow_queries(t, on);
+        if (can_tile && t.num_rows >= kFewTileRows) narrow_queries(t, on);
       },
       [&](Tile& t, KV& kv, int64_t segment, ReadAhead<KV>& ahead) {
-        if (can_tile && t.num_rows >= kFewRows)
+        if (can_tile && t.num_rows >= kFewTileRows)
           attend_segment_on_tiles<V>(t, on, kv, rule, segment, ahead);
         else
           attend_segment<V>(t, kv, rule, segment, ahead);

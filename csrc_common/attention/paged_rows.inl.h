@@ -52,17 +52,6 @@ struct PagedKV {
   }
 };
 
-template <bool rounds>
-void load_query(const float* x, float* q, int64_t dim) {
-  int64_t d = 0;
-  if constexpr (rounds) {
-    for (; d + V::kLanes <= dim; d += V::kLanes) V::store(q + d, round_bf16<V>(V::load(x + d)));
-    for (; d < dim; ++d) q[d] = round_bf16<vec::F32x1>(x[d]);
-  } else {
-    std::memcpy(q, x, static_cast<size_t>(dim) * sizeof(float));
-  }
-}
-
 template <class KV>
 void load_rows(const PagedAttentionArgs& a, const Step& step, const TileShape& shape, const Unit& unit, Tile& tile) {
   const int64_t group = a.heads / a.kv_heads, first_head = unit.part * shape.heads_per_part;
@@ -76,7 +65,7 @@ void load_rows(const PagedAttentionArgs& a, const Step& step, const TileShape& s
     row.low = a.window > 0 ? larger(0, row.position - a.window + 1) : 0;
     row.alibi = a.alibi ? a.alibi[head] : 0.0f;
     row.has_segment = false;
-    load_query<KV::kRoundsWeights>(a.q + token * a.ldq + head * a.head_dim, tile.q + r * a.head_dim, a.head_dim);
+    load_query<V, KV::kRoundsWeights>(a.q + token * a.ldq + head * a.head_dim, tile.q + r * a.head_dim, a.head_dim);
   }
 }
 

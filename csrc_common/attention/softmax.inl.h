@@ -96,6 +96,18 @@ inline typename V::F round_bf16(typename V::F x) {
   }
 }
 
+// A query as it is multiplied.
+template <class V, bool rounds>
+inline void load_query(const float* x, float* q, int64_t dim) {
+  if constexpr (rounds) {
+    int64_t d = 0;
+    for (; d + V::kLanes <= dim; d += V::kLanes) V::store(q + d, round_bf16<V>(V::load(x + d)));
+    for (; d < dim; ++d) q[d] = round_bf16<vec::F32x1>(x[d]);
+  } else {
+    std::memcpy(q, x, static_cast<size_t>(dim) * sizeof(float));
+  }
+}
+
 alignas(64) inline constexpr float kCount[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                                      16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 

@@ -3,10 +3,7 @@
 
 namespace octavo::OCTAVO_ISA_NS {
 
-void varlen_attention(const void* raw, const Step& step, const Lane& lane) {
-  varlen_units(raw, step, lane, [](Tile& tile, RowsKV& kv, const ScoreRule& rule, int64_t segment, NoAhead& ahead) {
-    attend_segment<V>(tile, kv, rule, segment, ahead);
-  });
-}
+void varlen_attention(const void* a, const Step& s, const Lane& l) { varlen_attention_of<RowsKV>(a, s, l); }
+void varlen_attention_bf16(const void* a, const Step& s, const Lane& l) { varlen_attention_of<TilesKV>(a, s, l); }
 
 }  // namespace octavo::OCTAVO_ISA_NS

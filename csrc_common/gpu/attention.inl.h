@@ -201,6 +201,13 @@ struct RowKeys : KVF32 {
   OCTAVO_GPU_FN const float* value(int64_t j, int64_t d) const { return v + j * ldv + d; }
 };
 
+// Keys and values rounded as they are read.
+struct RoundedRowKeys : RowKeys {
+  static constexpr bool kRounds = true;
+  static OCTAVO_GPU_FN float widen(float x) { return vec::float_of_bf16(vec::bf16_of(x)); }
+};
+
+template <class Keys>
 OCTAVO_GPU_FN void varlen_attention(const Step& step, const VarlenAttentionArgs& a) {
   OCTAVO_ATTENTION_SHARED(shared);
   const int64_t head = block_y(), kv_head = head / (a.heads / a.kv_heads);
@@ -210,7 +217,7 @@ OCTAVO_GPU_FN void varlen_attention(const Step& step, const VarlenAttentionArgs&
     const Query q{a.q + token * a.ldq + head * a.head_dim, a.head_dim, p, a.window > 0 && p > a.window ? p - a.window : 0,
                   a.window > 0 && p + a.window < last ? p + a.window : last, a.scale, 0.0f, a.alibi ? a.alibi[head] : 0.0f,
                   a.alibi != nullptr};
-    RowKeys keys;
+    Keys keys;
     keys.k = a.k + first * a.ldk + kv_head * a.head_dim;
     keys.v = a.v + first * a.ldv + kv_head * a.head_dim;
     keys.ldk = a.ldk;
@@ -227,4 +234,7 @@ OCTAVO_PAGED_ATTENTION(f32, KVF32)
 OCTAVO_PAGED_ATTENTION(bf16, KVBF16)
 OCTAVO_PAGED_ATTENTION(f16, KVF16)
 OCTAVO_PAGED_ATTENTION(int8, KVI8)
-OCTAVO_KERNEL(varlen_attention, simt, VarlenAttention, 128, 1, 0) { octavo::gpu::varlen_attention(*step_, a); }
+OCTAVO_KERNEL(varlen_attention, simt, VarlenAttention, 128, 1, 0) { octavo::gpu::varlen_attention<octavo::gpu::RowKeys>(*step_, a); }
+OCTAVO_KERNEL(varlen_attention_bf16, simt, VarlenAttention, 128, 1, 0) {
+  octavo::gpu::varlen_attention<octavo::gpu::RoundedRowKeys>(*step_, a);
+}

@@ -34,7 +34,7 @@ from octavo.platforms.recorded.symbols import (
 )
 from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.select import Choice
-from octavo.platforms.types import Activation, KVSpec, Rope, Rows
+from octavo.platforms.types import Activation, KVSpec, Rope, Rows, VarlenDtype
 
 
 class Recorder:
@@ -175,10 +175,11 @@ class Recorder:
         scale: float,
         window: int = 0,
         alibi: Any | None = None,
+        dtype: VarlenDtype = "f32",
     ) -> Symbol:
         y = self._new(q.width, "tokens")
         self._emit(
-            "varlen_attention", "tokens", reads=(q, k, v), writes=(y,),
+            f"varlen_attention{'' if dtype == 'f32' else '_' + dtype}", "tokens", reads=(q, k, v), writes=(y,),
             q=self._at(q), ldq=q.stride, k=self._at(k), ldk=k.stride, v=self._at(v), ldv=v.stride, heads=heads,
             kv_heads=kv_heads, head_dim=q.width // heads, window=window, alibi=self._vector(alibi), scale=scale,
             **self._out(y),

@@ -23,7 +23,7 @@ from octavo.platforms.reference.products import dot32, integer_dot
 from octavo.platforms.reference.sample import best_id, clean
 from octavo.platforms.reference.weights import ReferenceEmbedding, ReferenceLinear
 from octavo.platforms.rope import cos_sin
-from octavo.platforms.types import Activation, Batch, Rope
+from octavo.platforms.types import Activation, Batch, Rope, VarlenDtype
 
 ONE = np.float32(1)
 ACTIVATIONS: dict[Activation, Callable[[F32], F32]] = {
@@ -214,11 +214,15 @@ class ReferenceOps:
         scale: float,
         window: int = 0,
         alibi: F32 | None = None,
+        dtype: VarlenDtype = "f32",
     ) -> F32:
-        self._note("varlen_attention")
+        self._note("varlen_attention", "" if dtype == "f32" else dtype)
+        rounds = dtype == "bf16"
+        if rounds:
+            k, v = f32.to_bf16(k), f32.to_bf16(v)
         rows, k3, v3 = (_by_head(a, n) for a, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
         out = np.zeros_like(rows)
-        how = Scoring(scale, alibi=alibi)
+        how = Scoring(scale, alibi=alibi, rounds=rounds)
         for s in range(self.batch.num_seqs):
             mine = slice(int(self.batch.query_start[s]), int(self.batch.query_start[s + 1]))
             n = mine.stop - mine.start

@@ -20,7 +20,7 @@ F16_KEYS = 5e-4
 EXACT = 0.0
 _ROUNDED = (
     *("attention bf16", "attention int8", "attention of many rows", "copy_blocks"),
-    *("rope and append bf16", "rope and append int8"),
+    *("rope and append bf16", "rope and append int8", "varlen attention bf16"),
 )
 _EXACT = ("greedy head", "sample", "gather_rows")
 

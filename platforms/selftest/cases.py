@@ -29,7 +29,7 @@ from octavo.platforms.selftest.values import (
     values,
     words,
 )
-from octavo.platforms.types import Activation, KVDtype, KVSpec, Rope, SampleBatch, SampleResult
+from octavo.platforms.types import Activation, KVDtype, KVSpec, Rope, SampleBatch, SampleResult, VarlenDtype
 from octavo.quant.formats import format_named
 
 Result = NDArray[Any]
@@ -206,11 +206,11 @@ def _heads(dtype: KVDtype, head_dim: int, cell: Cell) -> list[Result]:
     return [_attend(cell, spec, seqs) for seqs in (((40, 1), (0, 7)), ((20, 30), (70, 1)))]
 
 
-def _varlen(cell: Cell) -> list[Result]:
+def _varlen(dtype: VarlenDtype, cell: Cell) -> list[Result]:
     ops = cell.ops()
     ops.begin(batch([(0, 33), (0, 4)]))
     q, k, v = values("vq", 37, 128), values("vk", 37, 64), values("vv", 37, 64)
-    how = {"heads": 4, "kv_heads": 2, "scale": 0.2}
+    how = {"heads": 4, "kv_heads": 2, "scale": 0.2, "dtype": dtype}
     return [ops.varlen_attention(q, k, v, **how), ops.varlen_attention(q, k, v, window=5, **how)]
 
 
@@ -328,7 +328,8 @@ _CASES: tuple[Case, ...] = (
         for d in ("bf16", "int8", "f16")
         for n in ((64, 128) if d == "f16" else (64, 128, 192, 256))
     ),
-    Case("varlen attention", ("varlen_attention",), _varlen),
+    Case("varlen attention", ("varlen_attention",), partial(_varlen, "f32")),
+    Case("varlen attention bf16", ("varlen_attention_bf16",), partial(_varlen, "bf16")),
     Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16", "paged_attention_bf16_d64"), _copy),
     Case("sample", ("sample",), _sample),
     Case("greedy head", ("greedy_head", "linear_f32", "pack_f32"), _greedy_head),

@@ -125,6 +125,7 @@ GOLDEN: dict[str, str] = {
     "attention f16 heads of 64": "af281bc2e8773faa",
     "attention f16 heads of 128": "8f71aa4f0ac5118f",
     "varlen attention": "40f53c934196c256",
+    "varlen attention bf16": "c9fe928a70675a35",
     "copy_blocks": "3d3612dddf240588",
     "sample": "1e8eccb4dbd0f77e",
     "greedy head": "99aaa2c49bba67fc",

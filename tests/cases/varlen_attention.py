@@ -18,6 +18,7 @@ class Case:
     lengths: tuple[int, ...]
     window: int = 0
     has_alibi: bool = False
+    dtype: str = "f32"
     tolerance: float = 2e-6
 
 
@@ -34,6 +35,21 @@ CASES = (
     Case("all_empty", 2, 1, 32, (0, 0)),
     Case("nobody_there", 2, 1, 32, ()),
     Case("window_over_border", 1, 1, 32, (530,), window=9),
+    *(
+        Case(f"bf16_{name}", *shape, dtype="bf16", tolerance=8e-3, **options)
+        for name, shape, options in (
+            ("mixed", (4, 4, 32, (1, 7, 33, 16)), {}),
+            ("grouped", (4, 2, 64, (60, 3)), {}),
+            ("odd_dim", (2, 2, 20, (5, 40)), {}),
+            ("empty", (2, 2, 32, (3, 0, 2)), {}),
+            ("window_4", (2, 1, 32, (30, 4, 5)), {"window": 4}),
+            ("alibi", (4, 4, 32, (40, 2)), {"has_alibi": True}),
+            ("length_513", (1, 1, 32, (513,)), {}),
+            ("many_tiles", (2, 2, 32, (450, 2)), {}),
+            ("window_over_border", (1, 1, 32, (1060,)), {"window": 9}),
+            *((f"dim_{n}", (3, 1, n, (34, 5)), {}) for n in (48, 64, 80, 96, 128, 192, 256)),
+        )
+    ),
 )
 
 
@@ -57,6 +73,7 @@ def run(cell: Any, case: Case) -> F32:
         scale=case.head_dim**-0.5,
         window=case.window,
         alibi=slopes if case.has_alibi else None,
+        dtype=case.dtype,
     )
 
 

@@ -10,8 +10,9 @@ from tests.kernels.kv_case import assert_bits, batch_of, eager, levels, same_bit
 
 from octavo.platforms.reference.ops import ReferenceOps
 
-CASES = variants("varlen_attention")
-LEVELS = levels("varlen_attention")
+OPS = {"f32": "varlen_attention", "bf16": "varlen_attention_bf16"}
+CASES = [pytest.param(dtype, *case.values, id=case.id) for dtype, op in OPS.items() for case in variants(op)]
+LEVELS = [pytest.param(dtype, *level.values, id=f"{dtype}-{level.id}") for dtype, op in OPS.items() for level in levels(op)]
 
 
 def inputs(total: int, heads: int, kv_heads: int, dim: int) -> list[np.ndarray]:
@@ -30,57 +31,67 @@ def run(
 
 @cache
 def wanted(
-    lengths: tuple[int, ...], heads: int, kv_heads: int, dim: int, window: int = 0, alibi: bool = False
+    lengths: tuple[int, ...], heads: int, kv_heads: int, dim: int, dtype: str, window: int = 0, alibi: bool = False
 ) -> np.ndarray:
     x = inputs(sum(lengths), heads, kv_heads, dim)
     slopes = np.linspace(0.05, 1, heads).astype(np.float32) if alibi else None
-    return run(ReferenceOps(), lengths, x, heads, kv_heads, window=window, alibi=slopes)
+    return run(ReferenceOps(), lengths, x, heads, kv_heads, window=window, alibi=slopes, dtype=dtype)
 
 
-@pytest.mark.parametrize("dim", [32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 10])
-@pytest.mark.parametrize(("name", "level"), CASES)
-def test_ragged_sequences_have_the_reference_bits(name: str, level: str, dim: int) -> None:
+@pytest.mark.parametrize("dim", [32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 288, 10])
+@pytest.mark.parametrize(("dtype", "name", "level"), CASES)
+def test_ragged_sequences_have_the_reference_bits(dtype: str, name: str, level: str, dim: int) -> None:
     lengths = (1, 33, 32, 5)
     for heads, kv_heads in ((2, 2), (3, 1)):
         ops = eager(level, threads=2)
-        found = run(ops, lengths, inputs(sum(lengths), heads, kv_heads, dim), heads, kv_heads)
-        assert_bits(found, wanted(lengths, heads, kv_heads, dim), f"{name} {heads}/{kv_heads}/{dim}")
-        assert ops.last_variant("varlen_attention") == name
+        found = run(ops, lengths, inputs(sum(lengths), heads, kv_heads, dim), heads, kv_heads, dtype=dtype)
+        assert_bits(found, wanted(lengths, heads, kv_heads, dim, dtype), f"{name} {heads}/{kv_heads}/{dim}")
+        assert ops.last_variant(OPS[dtype]) == name
 
 
 @pytest.mark.parametrize("window", [1, 31, 32, 64])
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_window_cuts_both_ways(level: str, window: int) -> None:
+@pytest.mark.parametrize(("dtype", "level"), LEVELS)
+def test_a_window_cuts_both_ways(dtype: str, level: str, window: int) -> None:
     lengths = (70, 3)
-    found = run(eager(level), lengths, inputs(73, 2, 1, 32), 2, 1, window=window)
-    assert_bits(found, wanted(lengths, 2, 1, 32, window))
-    assert not same_bits(found, wanted(lengths, 2, 1, 32))
+    found = run(eager(level), lengths, inputs(73, 2, 1, 32), 2, 1, window=window, dtype=dtype)
+    assert_bits(found, wanted(lengths, 2, 1, 32, dtype, window))
+    assert not same_bits(found, wanted(lengths, 2, 1, 32, dtype))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_alibi_counts_the_distance_both_ways(level: str) -> None:
+@pytest.mark.parametrize(("dtype", "level"), LEVELS)
+def test_alibi_counts_the_distance_both_ways(dtype: str, level: str) -> None:
     slopes = np.linspace(0.05, 1, 2).astype(np.float32)
-    found = run(eager(level), (40,), inputs(40, 2, 2, 32), 2, 2, alibi=slopes)
-    assert_bits(found, wanted((40,), 2, 2, 32, 0, True))
+    found = run(eager(level), (40,), inputs(40, 2, 2, 32), 2, 2, alibi=slopes, dtype=dtype)
+    assert_bits(found, wanted((40,), 2, 2, 32, dtype, 0, True))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_sequences_longer_than_a_segment_fold(level: str) -> None:
+@pytest.mark.parametrize(("dtype", "level"), LEVELS)
+def test_sequences_longer_than_a_segment_fold(dtype: str, level: str) -> None:
     lengths = (520,)
     x = inputs(520, 1, 1, 8)
-    found = run(eager(level, threads=2), lengths, x, 1, 1, window=500)
-    assert_bits(found, wanted(lengths, 1, 1, 8, 500))
+    found = run(eager(level, threads=2), lengths, x, 1, 1, window=500, dtype=dtype)
+    assert_bits(found, wanted(lengths, 1, 1, 8, dtype, 500))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_neighbour_full_of_nan_changes_nothing(level: str) -> None:
+@pytest.mark.parametrize(("dtype", "level"), LEVELS)
+def test_a_neighbour_full_of_nan_changes_nothing(dtype: str, level: str) -> None:
     lengths = (5, 40, 7)
     x = inputs(52, 2, 1, 32)
-    clean = run(eager(level), lengths, x, 2, 1)
+    clean = run(eager(level), lengths, x, 2, 1, dtype=dtype)
     dirty = [a.copy() for a in x]
     for a in dirty:
         a[5:45] = np.nan
-    found = run(eager(level), lengths, dirty, 2, 1)
+    found = run(eager(level), lengths, dirty, 2, 1, dtype=dtype)
     assert_bits(found[:5], clean[:5])
     assert_bits(found[45:], clean[45:])
     assert np.isnan(found[5:45]).all()
+
+
+@pytest.mark.parametrize(("dtype", "level"), LEVELS)
+@pytest.mark.parametrize("dim", [32, 48])
+def test_a_long_sequence_of_many_tiles_has_the_reference_bits(dtype: str, level: str, dim: int) -> None:
+    """Tiles of a unit share what was made of their keys and values, from segment to segment; a last block is half full."""
+    lengths = (1050, 17)
+    for window in (0, 40):
+        found = run(eager(level, threads=2), lengths, inputs(1067, 2, 2, dim), 2, 2, window=window, dtype=dtype)
+        assert_bits(found, wanted(lengths, 2, 2, dim, dtype, window))

@@ -12,14 +12,14 @@ import numpy as np
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu.torch_base.attention import Fetch, Scoring, attend, pieces
-from octavo.platforms.gpu.torch_base.functions import ACTIVATIONS, best_ids
+from octavo.platforms.gpu.torch_base.functions import ACTIVATIONS, best_ids, to_bf16
 from octavo.platforms.gpu.torch_base.pages import TorchPages
 from octavo.platforms.gpu.torch_base.products import product
 from octavo.platforms.gpu.torch_base.runtime import LEVEL, Device, Tensor, to_device, torch
 from octavo.platforms.gpu.torch_base.step import Step
 from octavo.platforms.gpu.torch_base.weights import TorchEmbedding, TorchLinear
 from octavo.platforms.rope import cos_sin
-from octavo.platforms.types import Activation, Batch, Rope
+from octavo.platforms.types import Activation, Batch, Rope, VarlenDtype
 
 
 class TorchOps:
@@ -204,10 +204,14 @@ class TorchOps:
         scale: float,
         window: int = 0,
         alibi: Tensor | None = None,
+        dtype: VarlenDtype = "f32",
     ) -> Tensor:
-        self._note("varlen_attention")
+        self._note("varlen_attention", "" if dtype == "f32" else dtype)
+        rounds = dtype == "bf16"
         rows, *sides = (x.unflatten(1, (n, -1)) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
-        how = Scoring(_f32(scale), alibi=alibi)
+        if rounds:
+            sides = [to_bf16(side) for side in sides]
+        how = Scoring(_f32(scale), alibi=alibi, rounds=rounds)
         out = torch.zeros_like(rows)
         starts = self.step.starts()
 
