@@ -93,7 +93,9 @@ def paged(native: Native, dtype: Any, case: str, shape: tuple[int, int, int], te
     return seconds, seqs * length * kv_heads * kv_head_bytes(spec) // BLOCK, 2 * visible * heads * dim
 
 
-def encoded(native: Native, dtype: VarlenDtype, case: str, shape: tuple[int, int, int], team: Any) -> tuple[float, int, int]:
+def encoded(
+    native: Native, dtype: VarlenDtype, case: str, shape: tuple[int, int, int], team: Any
+) -> tuple[float, int, int]:
     """The same of one sequence without pages."""
     heads, kv_heads, dim = shape
     length = ENCODE[case]

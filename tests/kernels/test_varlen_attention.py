@@ -12,7 +12,9 @@ from octavo.platforms.reference.ops import ReferenceOps
 
 OPS = {"f32": "varlen_attention", "bf16": "varlen_attention_bf16"}
 CASES = [pytest.param(dtype, *case.values, id=case.id) for dtype, op in OPS.items() for case in variants(op)]
-LEVELS = [pytest.param(dtype, *level.values, id=f"{dtype}-{level.id}") for dtype, op in OPS.items() for level in levels(op)]
+LEVELS = [
+    pytest.param(dtype, *level.values, id=f"{dtype}-{level.id}") for dtype, op in OPS.items() for level in levels(op)
+]
 
 
 def inputs(total: int, heads: int, kv_heads: int, dim: int) -> list[np.ndarray]:
