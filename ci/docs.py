@@ -38,6 +38,19 @@ def models() -> str:
     return table(("architecture (config.json)", "in GGUF files", "code", "golden cases"), rows)
 
 
+def encoders() -> str:
+    """One row per architecture of encoders: its golden cases."""
+    from tests.golden import tiny_encoders
+
+    from octavo.engine.models import registry
+
+    rows = []
+    for name, (module, _) in registry.ENCODERS.items():
+        cases = [case for case, config in tiny_encoders.CASES.items() if config["architectures"][0] == name]
+        rows.append((f"`{name}`", f"[{module}.py](engine/models/{module}.py)", ", ".join(cases)))
+    return table(("encoder (config.json)", "code", "golden cases"), rows)
+
+
 def formats() -> str:
     """Weight formats that linear layers may have."""
     from octavo.quant.formats import FORMATS
@@ -90,6 +103,7 @@ def environment() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "models": models,
+    "encoders": encoders,
     "formats": formats,
     "kernels": kernels,
     "arm_kernels": arm_kernels,

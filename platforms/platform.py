@@ -43,7 +43,8 @@ class Model(Protocol):
 
     def kv_spec(self, dtype: KVDtype, block_tokens: int = 32) -> KVSpec: ...
     def forward(self, ops: Ops, batch: Batch) -> Array:
-        """Token ids to logits of the wanted rows; its sizes may be symbolic, so only `ops` look into `batch`."""
+        """Token ids to logits of the wanted rows, or to one vector per sequence where it ends in `pool`; its sizes may be
+        symbolic, so only `ops` look into `batch`."""
         ...
 
 
@@ -62,7 +63,8 @@ class Executable(Protocol):
         ...
 
     def head(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Logits [len(rows), vocab] of these token rows of the last run; valid until the next call."""
+        """Logits [len(rows), vocab] of these token rows of the last run; valid until the next call. Of a model that ends in
+        `pool`, vectors of its sequences, of which `rows` are all, in order (the capacity's `max_logits` is `max_seqs`)."""
         ...
 
     def greedy(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:

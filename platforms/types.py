@@ -118,7 +118,7 @@ class KVSpec:
 
     @property
     def layers_per_group(self) -> int:
-        return max(len(group.layers) for group in self.groups)
+        return max((len(group.layers) for group in self.groups), default=0)
 
     def place(self, layer: int) -> tuple[int, int]:
         """(group index, index of the layer inside the group's page)."""

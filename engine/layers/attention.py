@@ -30,7 +30,7 @@ class Attention:
 
     def __call__(self, ops: Ops, x: Array) -> Array:
         """[rows, heads * head_dim]; stores this step's keys and values on the way."""
-        q, k, v = self._project(ops, x)
+        q, k, v = projected(ops, x, self.qkv, self.heads * self.head_dim, self.kv_heads * self.head_dim)
         if self.q_norm is not None:
             q = self.q_norm(ops, q)
         if self.k_norm is not None:
@@ -41,8 +41,9 @@ class Attention:
         ops.kv_append(k, v, layer=self.layer)
         return ops.paged_attention(q, layer=self.layer, heads=self.heads, scale=self.scale, softcap=self.softcap)
 
-    def _project(self, ops: Ops, x: Array) -> list[Array]:
-        if len(self.qkv) == 1:
-            narrow = self.kv_heads * self.head_dim
-            return ops.split(ops.linear(x, self.qkv[0]), [self.heads * self.head_dim, narrow, narrow])
-        return [ops.linear(x, weight) for weight in self.qkv]
+
+def projected(ops: Ops, x: Array, qkv: tuple[LinearWeight, ...], width: int, narrow: int) -> list[Array]:
+    """q [rows, width], k and v [rows, narrow], of one fused weight or of three."""
+    if len(qkv) == 1:
+        return ops.split(ops.linear(x, qkv[0]), [width, narrow, narrow])
+    return [ops.linear(x, weight) for weight in qkv]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from octavo.engine.models.encoder_spec import EncoderSpec
 from octavo.engine.models.names import Names
 from octavo.engine.models.reader import Description
 from octavo.engine.models.spec import DecoderSpec
@@ -47,6 +48,15 @@ class Family:
     hf: Names
     from_gguf: Callable[[Source], DecoderSpec] | None = None
     gguf: Names | None = None
+
+
+@dataclass(frozen=True)
+class EncoderFamily:
+    """The same of a family of encoders, which come as safetensors."""
+
+    name: str
+    from_hf: Callable[[Source], EncoderSpec]
+    hf: Names
 
 
 def hf_base(

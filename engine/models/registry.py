@@ -8,9 +8,10 @@ verbatim.
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from octavo.engine.errors import ModelError
-from octavo.engine.models.family import Family
+from octavo.engine.models.family import EncoderFamily, Family
 
 #: `architectures[0]` of config.json -> (module, name in it)
 HF: dict[str, tuple[str, str]] = {
@@ -27,6 +28,18 @@ HF: dict[str, tuple[str, str]] = {
     "Glm4ForCausalLM": ("glm4", "FAMILY"),
     "Starcoder2ForCausalLM": ("starcoder2", "FAMILY"),
     "GPT2LMHeadModel": ("gpt2", "FAMILY"),
+}
+
+#: the same of encoders: models that give vectors, not tokens
+ENCODERS: dict[str, tuple[str, str]] = {
+    "BertModel": ("bert", "BERT"),
+    "BertForMaskedLM": ("bert", "BERT"),
+    "RobertaModel": ("bert", "ROBERTA"),
+    "RobertaForMaskedLM": ("bert", "ROBERTA"),
+    "XLMRobertaModel": ("bert", "ROBERTA"),
+    "XLMRobertaForMaskedLM": ("bert", "ROBERTA"),
+    "DistilBertModel": ("bert", "DISTILBERT"),
+    "DistilBertForMaskedLM": ("bert", "DISTILBERT"),
 }
 
 #: `general.architecture` of GGUF metadata -> (module, name in it)
@@ -48,15 +61,25 @@ GGUF: dict[str, tuple[str, str]] = {
 
 def hf_family(architecture: str, where: str) -> Family:
     """The family of a Hugging Face architecture name. ModelError listing what is known."""
-    return _family(HF, architecture, where)
+    if architecture in ENCODERS:
+        raise ModelError(f"{where}: {architecture} is an encoder: it gives vectors, not tokens; use octavo.Embedder")
+    family: Family = _family(HF, architecture, where)
+    return family
 
 
 def gguf_family(architecture: str, where: str) -> Family:
     """The family of a GGUF architecture name. ModelError listing what is known."""
-    return _family(GGUF, architecture, where)
+    family: Family = _family(GGUF, architecture, where)
+    return family
 
 
-def _family(rows: dict[str, tuple[str, str]], architecture: str, where: str) -> Family:
+def encoder_family(architecture: str, where: str) -> EncoderFamily:
+    """The family of an encoder's architecture name. ModelError listing what is known."""
+    family: EncoderFamily = _family(ENCODERS, architecture, where)
+    return family
+
+
+def _family(rows: dict[str, tuple[str, str]], architecture: str, where: str) -> Any:
     row = rows.get(architecture)
     if row is None:
         by_lower = {name.lower(): name for name in rows}
@@ -66,5 +89,4 @@ def _family(rows: dict[str, tuple[str, str]], architecture: str, where: str) -> 
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ModelError(f"{where}: architecture {architecture!r} is not served; served are {', '.join(rows)}{hint}")
     module = import_module(f"octavo.engine.models.{row[0]}")
-    family: Family = getattr(module, row[1])
-    return family
+    return getattr(module, row[1])

@@ -5,21 +5,24 @@ Invariant: no weight is read here, except small rotary factor tables that GGUF k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.loading.gguf import GGUFFile
 from octavo.engine.models import registry
 from octavo.engine.models.compressed import Scheme, read_schemes
-from octavo.engine.models.family import Family
+from octavo.engine.models.encoder_spec import EncoderSpec
+from octavo.engine.models.family import EncoderFamily, Family, Source
 from octavo.engine.models.names import Names
 from octavo.engine.models.raw import floats_of
 from octavo.engine.models.reader import Description
 from octavo.engine.models.spec import DecoderSpec
 from octavo.platforms.types import RawTensor
+
+_Spec = TypeVar("_Spec")
 
 
 @dataclass
@@ -90,21 +93,44 @@ def describe(
         if names is None or read is None:
             raise ModelError(f"{where}: {family.name} is not served from GGUF files; use safetensors")
     else:
-        if config is None:
-            raise ModelError(f"{where}: safetensors need the model's config.json, and none was given")
-        listed = config.get("architectures")
-        if not isinstance(listed, list) or len(listed) != 1 or not isinstance(listed[0], str):
-            raise ModelError(f"{where}: architectures in config.json is {listed!r}; it must be a list of one name")
-        family = registry.hf_family(listed[0], where)
-        cfg = Description(config, where)
+        family = registry.hf_family(_architecture(config, where), where)
+        cfg = Description(config or {}, where)
         names, read = family.hf, family.from_hf
         schemes = read_schemes(cfg)
         cfg.expect("is_encoder_decoder", False)
+    return family, _read(read, CheckpointSource(cfg, checkpoint, max_len)), names, schemes
+
+
+def describe_encoder(
+    checkpoint: Checkpoint, config: Mapping[str, Any] | None = None, *, max_len: int | None = None
+) -> tuple[EncoderFamily, EncoderSpec, Names, tuple[Scheme, ...]]:
+    """The same of an encoder."""
+    where = checkpoint.describe()
+    if isinstance(checkpoint.files[0], GGUFFile):
+        raise ModelError(f"{where}: encoders are not served from GGUF files; use safetensors")
+    family = registry.encoder_family(_architecture(config, where), where)
+    cfg = Description(config or {}, where)
+    schemes = read_schemes(cfg)
+    cfg.expect("is_encoder_decoder", False)
+    return family, _read(family.from_hf, CheckpointSource(cfg, checkpoint, max_len)), family.hf, schemes
+
+
+def _architecture(config: Mapping[str, Any] | None, where: str) -> str:
+    if config is None:
+        raise ModelError(f"{where}: safetensors need the model's config.json, and none was given")
+    listed = config.get("architectures")
+    if not isinstance(listed, list) or len(listed) != 1 or not isinstance(listed[0], str):
+        raise ModelError(f"{where}: architectures in config.json is {listed!r}; it must be a list of one name")
+    return listed[0]
+
+
+def _read(read: Callable[[Source], _Spec], source: CheckpointSource) -> _Spec:
+    """The description, of which every key was understood."""
     try:
-        spec = read(CheckpointSource(cfg, checkpoint, max_len))
+        spec = read(source)
     except (ArithmeticError, MemoryError) as error:  # sizes or factors that nobody can compute with
         raise ModelError(
-            f"{cfg.where}: the description's numbers make no model: {error or type(error).__name__}"
+            f"{source.cfg.where}: the description's numbers make no model: {error or type(error).__name__}"
         ) from None
-    cfg.finish()
-    return family, spec, names, schemes
+    source.cfg.finish()
+    return spec

@@ -19,13 +19,14 @@ def kv_head_bytes(spec: KVSpec) -> int:
 
 
 def page_bytes(spec: KVSpec, tile_tokens: int = KV_TILE_TOKENS) -> int:
-    """Bytes of one page: every layer of a group, rounded up to 4 KiB. PlatformError for a page the kernels cannot read."""
+    """Bytes of one page: every layer of a group, rounded up to 4 KiB, at least 4 KiB (models without layers to keep have the
+    null page alone). PlatformError for a page the kernels cannot read."""
     if spec.block_tokens < 1 or spec.block_tokens % tile_tokens:
         raise PlatformError(
             f"block_tokens={spec.block_tokens}: pages here hold a multiple of {tile_tokens} tokens; "
             f"give {KV_TILE_TOKENS} or leave it out"
         )
-    return -(-spec.layers_per_group * spec.num_kv_heads * kv_head_bytes(spec) // 4096) * 4096
+    return max(-(-spec.layers_per_group * spec.num_kv_heads * kv_head_bytes(spec) // 4096), 1) * 4096
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,6 +79,7 @@ class ReferenceExecutable:
         self.pages = PagePool(spec, capacity.num_pages)
         self.ops = make_ops(self.pages)
         self._empty: Batch | None = None
+        self._pooled: F32 | None = None
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         self.pages.copy_blocks(pairs)
@@ -87,7 +88,9 @@ class ReferenceExecutable:
         check_size(batch, self.capacity)
         self.ops.begin(batch)
         self.ops.wanted, self.ops.is_greedy = None, False
-        self.model.forward(cast(Ops, self.ops), batch)
+        self.ops.hidden = None
+        found = cast(F32, self.model.forward(cast(Ops, self.ops), batch))
+        self._pooled = found if self.ops.hidden is None else None
         nothing = np.zeros(0, np.int32)
         self._empty = replace(
             batch,
@@ -102,6 +105,8 @@ class ReferenceExecutable:
         )
 
     def head(self, rows: NDArray[np.int32]) -> F32:
+        if self._pooled is not None:
+            return self._pooled[: len(rows)]
         return np.ascontiguousarray(self._second_half(rows, is_greedy=False))
 
     def greedy(self, rows: NDArray[np.int32]) -> I32:

@@ -1,8 +1,8 @@
 """Octavo against transformers, live: every logit of every tiny checkpoint, on every platform that runs here.
 
-The oracle's logits lie in build/oracle-logits, freshly written by `ci/test-oracle`; without them, or when the
-checkpoints have changed since, there is nothing to compare with. The plain tests compare stored samples of the same
-values.
+The oracle's logits lie in build/oracle-logits, hidden states of encoders in build/oracle-hidden, freshly written by
+`ci/test-oracle`; without them, or when the checkpoints have changed since, there is nothing to compare with. The plain
+tests compare stored samples of the same values.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.engine.models import drive
-from tests.golden import make_model_golden, tiny
+from tests.engine.models import drive, encoder_drive
+from tests.golden import make_encoder_golden, make_model_golden, tiny, tiny_encoders
 
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.load import load_model
 from octavo.platforms.registry import PLATFORMS, choose_platform
 
 BOUND = 1e-4
+ENCODER_BOUND = 1e-5
 FOLDER = Path(__file__).parents[2] / "build" / "oracle-logits"
+HIDDEN_FOLDER = FOLDER.with_name("oracle-hidden")
 NAMES = [entry.name for entry in PLATFORMS if not entry.probe()]
 
 
@@ -43,3 +45,21 @@ def test_all_logits_match_the_oracle(case: str, name: str, tmp_path: Path) -> No
             (found,) = drive.run(platform, decoder, [tiny.prompt(case, length)], chunk=64)
             worst = float(np.abs(found - oracle[f"logits_{length}"]).max())
             assert worst <= BOUND, f"{case} on {name}, {length} tokens: {worst:.2e} from the oracle"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", tiny_encoders.CASES)
+def test_all_hidden_states_match_the_oracle(case: str, name: str, tmp_path: Path) -> None:
+    path = HIDDEN_FOLDER / f"{case}.npz"
+    if not path.is_file():
+        pytest.skip("ci/test-oracle writes the oracle's hidden states")
+    platform = choose_platform(name, 2).platform
+    encoder = encoder_drive.load(platform, tiny_encoders.write_safetensors(case, tmp_path / case))
+    with np.load(path) as oracle:
+        if oracle["source"].tobytes() != make_encoder_golden.source_digest():
+            pytest.skip("the oracle's hidden states are of other checkpoints; run ci/test-oracle again")
+        lengths = make_encoder_golden.DUMP_LENGTHS
+        found = encoder_drive.run(platform, encoder, *encoder_drive.texts_of(case, lengths))
+        for length, rows in zip(lengths, found, strict=True):
+            worst = float(np.abs(rows - oracle[f"hidden_{length}"]).max())
+            assert worst <= ENCODER_BOUND, f"{case} on {name}, {length} tokens: {worst:.2e} from the oracle"

@@ -143,7 +143,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def prompt(case: str, length: int) -> I32:
     """Token ids [length] int32 of a case's prompt; a shorter prompt is a prefix of a longer one."""
-    return _generator(case, "prompt").integers(0, VOCAB, LENGTHS[-1]).astype(np.int32)[:length]
+    return random_values(case, "prompt").integers(0, VOCAB, LENGTHS[-1]).astype(np.int32)[:length]
 
 
 def golden_rows(length: int) -> list[int]:
@@ -174,13 +174,13 @@ def write_safetensors(case: str, folder: Path) -> Path:
     return folder
 
 
-def _generator(case: str, name: str) -> np.random.Generator:
+def random_values(case: str, name: str) -> np.random.Generator:
     key = np.array([zlib.crc32(case.encode()), zlib.crc32(name.encode())], np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 
 
 def _values(case: str, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    generator = _generator(case, name)
+    generator = random_values(case, name)
     is_norm = "norm" in name or ".ln_" in name
     if len(shape) == 1:
         mean, spread = (0.9, 0.4) if is_norm and name.endswith("weight") else (0.0, 0.3)

@@ -1,0 +1,38 @@
+"""Self-attention of encoders: every token sees its sequence in both directions, as far as the window reaches.
+
+Order: q, k, v (one fused product where the file's formats allow it), rotation, attention over packed sequences. Nothing is kept
+from step to step. q, k and v are [rows, heads * head_dim].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.engine.layers.attention import projected
+from octavo.platforms.ops import Ops
+from octavo.platforms.types import Array, LinearWeight, Rope
+
+
+@dataclass(frozen=True)
+class BidirectionalAttention:
+    """One layer's attention. `qkv` holds one fused weight or three; `alibi` is a platform's vector [heads] or None."""
+
+    qkv: tuple[LinearWeight, ...]
+    heads: int
+    head_dim: int
+    scale: float
+    window: int = 0
+    rope: Rope | None = None
+    alibi: Any | None = None
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        """[rows, heads * head_dim]."""
+        width = self.heads * self.head_dim
+        q, k, v = projected(ops, x, self.qkv, width, width)
+        if self.rope is not None:
+            q = ops.rope(q, self.rope, heads=self.heads)
+            k = ops.rope(k, self.rope, heads=self.heads)
+        return ops.varlen_attention(
+            q, k, v, heads=self.heads, kv_heads=self.heads, scale=self.scale, window=self.window, alibi=self.alibi
+        )

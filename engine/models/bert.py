@@ -1,0 +1,128 @@
+"""BERT and what has its shape: RoBERTa and XLM-RoBERTa, whose positions begin behind the padding row, and DistilBERT, without
+token types and under other names.
+
+Learned positions, a norm behind every sum, plain MLPs, biases everywhere. Files of a masked language model hold the same encoder
+under a prefix; their head, and the pooler that a sentence pair task was trained with, have no part in an embedding. Sources:
+Devlin et al. 2019; Liu et al. 2019; Conneau et al. 2020; Sanh et al. 2019; transformers `bert`, `roberta`, `distilbert`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from octavo.engine.errors import ModelError
+from octavo.engine.models.activation import activation
+from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec
+from octavo.engine.models.family import EncoderFamily, Source
+from octavo.engine.models.names import Names
+
+_LAYER = "encoder.layer.{layer}."
+_ROLES = {
+    "tokens": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+    "q": _LAYER + "attention.self.query",
+    "k": _LAYER + "attention.self.key",
+    "v": _LAYER + "attention.self.value",
+    "o": _LAYER + "attention.output.dense",
+    "after_attn": _LAYER + "attention.output.LayerNorm",
+    "up": _LAYER + "intermediate.dense",
+    "down": _LAYER + "output.dense",
+    "after_ffn": _LAYER + "output.LayerNorm",
+}
+_BUFFERS = ("*embeddings.position_ids", "*embeddings.token_type_ids")
+_POOLER = ("pooler.dense.*", "*.pooler.dense.*")
+
+_DISTIL_LAYER = "distilbert.transformer.layer.{layer}."
+_DISTIL_ROLES = {
+    "tokens": "distilbert.embeddings.word_embeddings",
+    "positions": "distilbert.embeddings.position_embeddings",
+    "embedding_norm": "distilbert.embeddings.LayerNorm",
+    "q": _DISTIL_LAYER + "attention.q_lin",
+    "k": _DISTIL_LAYER + "attention.k_lin",
+    "v": _DISTIL_LAYER + "attention.v_lin",
+    "o": _DISTIL_LAYER + "attention.out_lin",
+    "after_attn": _DISTIL_LAYER + "sa_layer_norm",
+    "up": _DISTIL_LAYER + "ffn.lin1",
+    "down": _DISTIL_LAYER + "ffn.lin2",
+    "after_ffn": _DISTIL_LAYER + "output_layer_norm",
+}
+
+
+def _under(prefix: str) -> dict[str, str]:
+    return {role: prefix + name for role, name in _ROLES.items()}
+
+
+def from_hf(src: Source) -> EncoderSpec:
+    """BertModel."""
+    return _from_hf(src, "bert", 0)
+
+
+def roberta_from_hf(src: Source) -> EncoderSpec:
+    """RobertaModel, XLMRobertaModel: the first token's position is the padding id plus one, so that many rows fewer hold text."""
+    pad = src.cfg.whole("pad_token_id", 1)
+    if pad < 0:
+        raise src.cfg.bad("pad_token_id", pad, "0 or more: positions begin behind it")
+    return replace(_from_hf(src, "roberta", pad + 1), position_pad_id=pad)
+
+
+def _from_hf(src: Source, family: str, offset: int) -> EncoderSpec:
+    cfg = src.cfg
+    hidden, heads = cfg.whole("hidden_size"), cfg.whole("num_attention_heads")
+    if heads < 1 or hidden % heads:
+        raise ModelError(f"{cfg.where}: {heads} heads cannot share a width of {hidden} evenly")
+    cfg.expect("is_decoder", False)
+    cfg.expect("add_cross_attention", False)
+    cfg.expect("position_embedding_type", "absolute")
+    positions = cfg.whole("max_position_embeddings")
+    return EncoderSpec(
+        family=family,
+        hidden=hidden,
+        heads=heads,
+        head_dim=hidden // heads,
+        ffn=cfg.whole("intermediate_size"),
+        vocab=cfg.whole("vocab_size"),
+        max_positions=src.max_len(positions - offset),
+        scale=(hidden // heads) ** -0.5,
+        layers=(EncoderLayerSpec(),) * cfg.whole("num_hidden_layers"),
+        norm_eps=cfg.number("layer_norm_eps", 1e-12),
+        num_learned_positions=positions,
+        position_offset=offset,
+        num_token_types=cfg.whole("type_vocab_size", 2),
+        activation=activation(cfg, "hidden_act", "gelu"),
+    )
+
+
+def distilbert_from_hf(src: Source) -> EncoderSpec:
+    """DistilBertModel. Sinusoidal positions are stored as a table like learned ones."""
+    cfg = src.cfg
+    hidden, heads = cfg.whole("dim"), cfg.whole("n_heads")
+    if heads < 1 or hidden % heads:
+        raise ModelError(f"{cfg.where}: {heads} heads cannot share a width of {hidden} evenly")
+    cfg.skip("sinusoidal_pos_embds", "tie_weights_")
+    positions = cfg.whole("max_position_embeddings")
+    return EncoderSpec(
+        family="distilbert",
+        hidden=hidden,
+        heads=heads,
+        head_dim=hidden // heads,
+        ffn=cfg.whole("hidden_dim"),
+        vocab=cfg.whole("vocab_size"),
+        max_positions=src.max_len(positions),
+        scale=(hidden // heads) ** -0.5,
+        layers=(EncoderLayerSpec(),) * cfg.whole("n_layers"),
+        num_learned_positions=positions,
+        activation=activation(cfg, "activation", "gelu"),
+    )
+
+
+def _names(prefix: str, *harmless: str, roles: dict[str, str] | None = None) -> Names:
+    more: dict[str, Any] = {"optional_prefix": prefix, "harmless": (*_BUFFERS, *_POOLER, *harmless)}
+    return Names(roles or _under(prefix), **more)
+
+
+BERT = EncoderFamily("bert", from_hf, _names("bert.", "cls.*"))
+ROBERTA = EncoderFamily("roberta", roberta_from_hf, _names("roberta.", "lm_head.*"))
+DISTILBERT = EncoderFamily("distilbert", distilbert_from_hf, _names("distilbert.", "vocab_*", roles=_DISTIL_ROLES))

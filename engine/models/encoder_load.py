@@ -1,0 +1,134 @@
+"""From an open checkpoint to an `Encoder`: tensors stream in layer order into the platform's memory, and none is left over.
+
+Invariants: those of `models.load`; heads that an embedding has no use for (a pooler, a masked language model's) are declared
+harmless by the family, everything else that stays unclaimed fails the load by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from octavo.engine.layers.bidirectional import BidirectionalAttention
+from octavo.engine.layers.branch import MLP, Output
+from octavo.engine.layers.norm import Norm
+from octavo.engine.loading.checkpoint import Checkpoint
+from octavo.engine.models.change import Change
+from octavo.engine.models.compressed import Scheme
+from octavo.engine.models.encoder import Encoder, EncoderBlock, EncoderWeights
+from octavo.engine.models.encoder_spec import EncoderSpec
+from octavo.engine.models.names import Names
+from octavo.engine.models.source import describe_encoder
+from octavo.engine.models.tensors import Tensors
+from octavo.platforms.ops import Weights
+from octavo.platforms.types import Embedding, LinearWeight, RawTensor
+
+
+def load_encoder(
+    checkpoint: Checkpoint,
+    weights: Weights,
+    *,
+    config: Mapping[str, Any] | None = None,
+    max_len: int | None = None,
+    expand: bool = False,
+    quantize: str = "",
+) -> Encoder:
+    """Loads every weight into `weights`. `config`: config.json, for safetensors. `max_len`: tokens of a sequence at most.
+
+    `expand` turns every tensor to float32 first. `quantize` names a format that the layers' matrices are rounded to on the way.
+    ModelError names what is missing, left over, misshapen.
+    """
+    _, spec, names, schemes = describe_encoder(checkpoint, config, max_len=max_len)
+    encoder = load_encoder_spec(checkpoint, weights, spec, names, schemes, Change(expand, quantize))
+    checkpoint.finish(names.harmless)
+    return encoder
+
+
+def load_encoder_spec(
+    checkpoint: Checkpoint,
+    weights: Weights,
+    spec: EncoderSpec,
+    names: Names,
+    schemes: tuple[Scheme, ...] = (),
+    change: Change | None = None,
+) -> Encoder:
+    """Loads what `spec` asks for, by `names`; what it does not ask for stays unclaimed."""
+    loader = _Loader(checkpoint, weights, spec, names, schemes, change or Change())
+    loaded = loader.load()
+    return Encoder(spec, loaded, loader.grown_bytes)
+
+
+class _Loader(Tensors):
+    """The tables and layers of an encoder, in order."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        weights: Weights,
+        spec: EncoderSpec,
+        names: Names,
+        schemes: tuple[Scheme, ...],
+        change: Change,
+    ) -> None:
+        super().__init__(checkpoint, weights, names, schemes, change)
+        self.spec = spec
+        self.alibi: Any | None = None
+        if spec.alibi:
+            slopes = np.array(spec.alibi, np.float32)
+            self.alibi = weights.vector(RawTensor("alibi", "f32", slopes.shape, slopes.view(np.uint8)))
+
+    def load(self) -> EncoderWeights:
+        """Tables, embedding norm, layers in order, final norm."""
+        spec = self.spec
+        tokens = self.table("tokens", spec.vocab)
+        assert tokens is not None
+        positions = self.table("positions", spec.num_learned_positions)
+        token_types = self.table("token_types", spec.num_token_types)
+        embedding_norm = self.normal("embedding_norm", 0) if spec.has_embedding_norm else None
+        self.give_back()
+        blocks = []
+        for layer in range(len(spec.layers)):
+            blocks.append(self.block(layer))
+            self.give_back()
+        final_norm = self.normal("final_norm", 0) if spec.norm_place == "pre" else None
+        self.give_back()
+        return EncoderWeights(tokens, positions, token_types, embedding_norm, tuple(blocks), final_norm)
+
+    def table(self, role: str, num_rows: int) -> Embedding | None:
+        """A table of rows [hidden]; None where the model has none."""
+        return self.weights.embedding(self.raw(role, (num_rows, self.spec.hidden))) if num_rows else None
+
+    def block(self, layer: int) -> EncoderBlock:
+        """All of one layer."""
+        spec, here = self.spec, self.spec.layers[layer]
+        width, is_pre = spec.heads * spec.head_dim, spec.norm_place == "pre"
+        pre_attn = self.normal("pre_attn", layer) if is_pre and here.has_pre_attn_norm else None
+        attention = BidirectionalAttention(
+            self.qkv(layer, width), spec.heads, spec.head_dim, spec.scale, here.window, here.rope, self.alibi
+        )
+        out = Output(self.linear("o", layer, spec.hidden, width, has_bias=spec.has_o_bias), spec.has_o_bias)
+        after_attn = None if is_pre else self.normal("after_attn", layer)
+        pre_ffn = self.normal("pre_ffn", layer) if is_pre else None
+        gate, up = self.gate_up(layer, spec.ffn, spec.hidden, is_gated=spec.is_gated, has_bias=spec.has_mlp_bias)
+        down = Output(self.linear("down", layer, spec.hidden, spec.ffn, has_bias=spec.has_mlp_bias), spec.has_mlp_bias)
+        mlp = MLP(gate, up, down, spec.activation)
+        after_ffn = None if is_pre else self.normal("after_ffn", layer)
+        return EncoderBlock(pre_attn, attention, out, after_attn, pre_ffn, mlp, after_ffn)
+
+    def qkv(self, layer: int, width: int) -> tuple[LinearWeight, ...]:
+        """One fused weight where all parts have one format, else three."""
+        spec = self.spec
+        if self.has("qkv", layer):
+            weight = self.matrix("qkv", layer, 3 * width, spec.hidden)
+            bias = self.raw("qkv", (3 * width,), layer, "bias") if spec.has_qkv_bias else None
+            return (self.take([weight], bias),)
+        parts = [self.matrix(role, layer, width, spec.hidden) for role in "qkv"]
+        biases = [self.raw(role, (width,), layer, "bias") for role in "qkv"] if spec.has_qkv_bias else []
+        return self.fused(parts, biases)
+
+    def normal(self, role: str, layer: int) -> Norm:
+        """One of the spec's norms."""
+        spec = self.spec
+        return self.norm(role, layer, spec.hidden, kind=spec.norm, eps=spec.norm_eps, has_bias=spec.has_norm_bias)

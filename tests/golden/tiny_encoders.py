@@ -1,0 +1,168 @@
+"""Tiny random encoders for every family, made like the decoders of tiny.py: a config.json, and tensors from a seed.
+
+`shapes` gives every tensor under its Hugging Face name. Lengths are in tokens; the longest is the longest that every case takes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.golden import tiny
+
+from octavo.platforms.types import I32
+
+VOCAB = 256
+LENGTHS = (1, 2, 7, 33, 130)
+MAX_POSITIONS = 136
+Shapes = dict[str, tuple[int, ...]]
+
+_BERT: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": MAX_POSITIONS,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "hidden_act": "gelu",
+    "pad_token_id": 0,
+    "dtype": "float32",
+}
+_ROBERTA: dict[str, Any] = {**_BERT, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+_DISTIL: dict[str, Any] = {
+    "model_type": "distilbert",
+    "vocab_size": VOCAB,
+    "dim": 64,
+    "hidden_dim": 96,
+    "n_layers": 2,
+    "n_heads": 4,
+    "max_position_embeddings": MAX_POSITIONS,
+    "activation": "gelu",
+    "sinusoidal_pos_embds": False,
+    "pad_token_id": 0,
+    "dtype": "float32",
+}
+
+CASES: dict[str, dict[str, Any]] = {
+    "bert": {"architectures": ["BertModel"], "model_type": "bert", **_BERT},
+    "bert_masked": {"architectures": ["BertForMaskedLM"], "model_type": "bert", **_BERT, "hidden_act": "gelu_new"},
+    "roberta": {"architectures": ["RobertaModel"], "model_type": "roberta", **_ROBERTA},
+    "roberta_masked": {"architectures": ["RobertaForMaskedLM"], "model_type": "roberta", **_ROBERTA},
+    "xlm_roberta": {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", **_ROBERTA},
+    "xlm_roberta_masked": {"architectures": ["XLMRobertaForMaskedLM"], "model_type": "xlm-roberta", **_ROBERTA},
+    "distilbert": {"architectures": ["DistilBertModel"], **_DISTIL},
+    "distilbert_masked": {"architectures": ["DistilBertForMaskedLM"], **_DISTIL, "activation": "relu"},
+}
+
+
+def prompt(case: str, length: int) -> I32:
+    """Token ids [length] int32 of a case's text; the same tokens begin every length. None of them is padding."""
+    return tiny.random_values(case, "prompt").integers(3, VOCAB, LENGTHS[-1]).astype(np.int32)[:length]
+
+
+def token_types(case: str, length: int) -> I32:
+    """Segment ids [length] int32: a second segment from the middle on, where the case has two."""
+    last = CASES[case].get("type_vocab_size", 1) - 1
+    return (np.arange(length) >= (length + 1) // 2).astype(np.int32) * min(last, 1)
+
+
+def golden_rows(length: int) -> list[int]:
+    """Tokens whose hidden states are stored."""
+    return sorted({row for row in (0, 1, 5, 31, 32, 64, length - 1) if row < length})
+
+
+def shapes(config: dict[str, Any]) -> Shapes:
+    """Every tensor of a case: Hugging Face name -> shape."""
+    make = {"distilbert": _distilbert_shapes}.get(config["model_type"], _bert_shapes)
+    return make(config)
+
+
+def state_dict(case: str) -> dict[str, NDArray[np.float32]]:
+    """Every tensor of a case in float32."""
+    return {name: _values(case, name, shape) for name, shape in shapes(CASES[case]).items()}
+
+
+def write_safetensors(case: str, folder: Path) -> Path:
+    """config.json and model.safetensors of a case."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CASES[case]))
+    save_file(state_dict(case), folder / "model.safetensors")
+    return folder
+
+
+def _values(case: str, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    noise = tiny.random_values(case, name).standard_normal(shape)
+    if len(shape) == 1:
+        is_scale = "norm" in name.lower() and name.endswith("weight")
+        mean, spread = (0.9, 0.3) if is_scale else (0.0, 0.3)
+    else:
+        mean, spread = 0.0, 0.5 if "embeddings" in name else 0.18
+    return (mean + spread * noise).astype(np.float32)
+
+
+def _with_bias(found: Shapes, name: str, *shape: int) -> None:
+    found[f"{name}.weight"] = shape
+    found[f"{name}.bias"] = shape[:1]
+
+
+def _bert_shapes(config: dict[str, Any]) -> Shapes:
+    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    is_masked = config["architectures"][0].endswith("ForMaskedLM")
+    prefix = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta."}[config["model_type"]] * is_masked
+    found: Shapes = {
+        f"{prefix}embeddings.word_embeddings.weight": (vocab, hidden),
+        f"{prefix}embeddings.position_embeddings.weight": (config["max_position_embeddings"], hidden),
+        f"{prefix}embeddings.token_type_embeddings.weight": (config["type_vocab_size"], hidden),
+    }
+    _with_bias(found, f"{prefix}embeddings.LayerNorm", hidden)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"{prefix}encoder.layer.{layer}."
+        for name in ("query", "key", "value"):
+            _with_bias(found, f"{at}attention.self.{name}", hidden, hidden)
+        _with_bias(found, f"{at}attention.output.dense", hidden, hidden)
+        _with_bias(found, f"{at}attention.output.LayerNorm", hidden)
+        _with_bias(found, f"{at}intermediate.dense", ffn, hidden)
+        _with_bias(found, f"{at}output.dense", hidden, ffn)
+        _with_bias(found, f"{at}output.LayerNorm", hidden)
+    if not is_masked:
+        _with_bias(found, "pooler.dense", hidden, hidden)
+    elif prefix == "bert.":
+        found["cls.predictions.bias"] = (vocab,)
+        _with_bias(found, "cls.predictions.transform.dense", hidden, hidden)
+        _with_bias(found, "cls.predictions.transform.LayerNorm", hidden)
+    else:
+        found["lm_head.bias"] = (vocab,)
+        _with_bias(found, "lm_head.dense", hidden, hidden)
+        _with_bias(found, "lm_head.layer_norm", hidden)
+    return found
+
+
+def _distilbert_shapes(config: dict[str, Any]) -> Shapes:
+    hidden, ffn, vocab = config["dim"], config["hidden_dim"], config["vocab_size"]
+    is_masked = config["architectures"][0].endswith("ForMaskedLM")
+    prefix = "distilbert." * is_masked
+    found: Shapes = {
+        f"{prefix}embeddings.word_embeddings.weight": (vocab, hidden),
+        f"{prefix}embeddings.position_embeddings.weight": (config["max_position_embeddings"], hidden),
+    }
+    _with_bias(found, f"{prefix}embeddings.LayerNorm", hidden)
+    for layer in range(config["n_layers"]):
+        at = f"{prefix}transformer.layer.{layer}."
+        for name in ("q_lin", "k_lin", "v_lin", "out_lin"):
+            _with_bias(found, f"{at}attention.{name}", hidden, hidden)
+        _with_bias(found, f"{at}sa_layer_norm", hidden)
+        _with_bias(found, f"{at}ffn.lin1", ffn, hidden)
+        _with_bias(found, f"{at}ffn.lin2", hidden, ffn)
+        _with_bias(found, f"{at}output_layer_norm", hidden)
+    if is_masked:
+        _with_bias(found, "vocab_transform", hidden, hidden)
+        _with_bias(found, "vocab_layer_norm", hidden)
+        found["vocab_projector.bias"] = (vocab,)
+    return found
