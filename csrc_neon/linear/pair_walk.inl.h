@@ -87,11 +87,11 @@ inline void panel_of_pairs(const Kernel& kernel, const Span& s, int64_t panel, u
   });
 }
 
-// Whether this product's rows are multiplied in pairs: not where SDOT by element takes fewer instructions, nor where they cannot be
-// staged.
+// Whether this product's rows are multiplied in pairs: not where SDOT by element takes fewer instructions, nor where three pairs cannot
+// be staged: of shorter blocks some would have a lone pair, for which there is no tile.
 template <class Kernel>
 inline bool is_paired(const Kernel& kernel, const Step& step, const Lane& lane) {
-  return num_rows(kernel.a.rows, step) > kFewRows && num_records(kernel) * staged_bytes(kernel) <= lane.scratch_bytes;
+  return num_rows(kernel.a.rows, step) > kFewRows && 3 * num_records(kernel) * staged_bytes(kernel) <= lane.scratch_bytes;
 }
 
 template <class Kernel>

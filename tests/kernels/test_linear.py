@@ -204,6 +204,14 @@ def test_bits_of_the_reference_for_more_outputs_or_inputs_than_a_unit(
     assert same_bits(multiply(kernel, case, x, 2), reference(case, x))
 
 
+@pytest.mark.parametrize("kernel", variants("linear_q4g32", "linear_q8g32", "linear_q4k"))
+@pytest.mark.parametrize("k", [163_840, 262_144])
+def test_bits_of_the_reference_for_rows_that_fill_scratch_by_the_pair(kernel: Kernel, k: int) -> None:
+    name, x = formats_of(kernel)[-1], normal(5, k)
+    case = Case(name, 2, k, stored(name, 2, k), residual=normal(5, 2, seed=3))
+    assert same_bits(multiply(kernel, case, x, 2), reference(case, x))
+
+
 @pytest.mark.parametrize("kernel", variants(*(op for op in LINEAR if op[-1] in "2k" and op != "linear_f32")))
 def test_bits_of_the_reference_for_one_and_many_groups(kernel: Kernel) -> None:
     for name in formats_of(kernel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.kernels.harness import Kernel, same_bits, variants
@@ -17,6 +19,12 @@ FAST = variants("linear_bf16", is_fast=True)
 
 def weight(n: int, k: int) -> Case:
     return Case("bf16", n, k, stored("bf16", n, k, seed=n + k))
+
+
+def one_of(case: Case, row: int) -> Case:
+    """The case of one row of the residual."""
+    assert case.residual is not None
+    return replace(case, residual=case.residual[row : row + 1])
 
 
 def assert_close(got: np.ndarray, want: np.ndarray) -> None:
@@ -42,10 +50,13 @@ def test_a_row_has_the_same_bits_among_any_number_of_others(kernel: Kernel, n: i
 
 
 @pytest.mark.parametrize("kernel", FAST)
-def test_rows_longer_than_scratch_have_the_same_bits_too(kernel: Kernel) -> None:
-    case, x = weight(3, (1 << 18) + 32), normal(5, (1 << 18) + 32)
-    alone = np.concatenate([multiply(kernel, case, x[r : r + 1]) for r in range(len(x))])
-    assert same_bits(multiply(kernel, case, x), alone)
+@pytest.mark.parametrize("k", [90_000, 140_000, (1 << 18) + 32])
+def test_rows_longer_than_scratch_or_than_a_third_of_it_have_the_same_bits_too(kernel: Kernel, k: int) -> None:
+    case, x = weight(3, k), normal(5, k)
+    case.residual = normal(5, 3, seed=2)
+    alone = np.concatenate([multiply(kernel, one_of(case, r), x[r : r + 1]) for r in range(len(x))])
+    for threads in (1, 2):  # with two the residual is y itself: a row written twice has it twice
+        assert same_bits(multiply(kernel, case, x, threads), alone), threads
 
 
 @pytest.mark.parametrize("kernel", FAST)
