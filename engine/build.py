@@ -16,6 +16,7 @@ from typing import cast
 
 import blake3
 
+from octavo.engine.chosen import chosen_platform
 from octavo.engine.config import EngineConfig, WeightChange, read_environment, weight_change
 from octavo.engine.core import EngineCore, make_scheduler
 from octavo.engine.cost import TERMS
@@ -35,7 +36,6 @@ from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import NUMERICS_VERSION, Weights
 from octavo.platforms.platform import CacheHome, Capacity, Platform
-from octavo.platforms.registry import choose_platform
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import GroupKind, KVDtype, KVSpec
 
@@ -82,14 +82,7 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
     environment = read_environment()
     change = weight_change(config, environment)
     limits = read_limits()
-    num_threads = config.num_threads or environment.threads or limits.num_compute_threads
-    numerics = config.numerics or environment.numerics
-    chosen = choose_platform(
-        config.device or config.platform or environment.platform, num_threads, config.isa or environment.isa, numerics
-    )
-    for name, reason in chosen.refused:
-        log.warning("platform %s is not used: %s", name, reason)
-    platform = chosen.platform
+    platform = chosen_platform(config, environment, limits)
     phases.mark("platform")
 
     cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache

@@ -35,7 +35,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "packed_cache": ("auto", "on", "off"),
     "numerics": ("exact", "fast"),
     "quantization": (  # the formats that octavo.quant can round to
-        *("none", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"),
+        *("none", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"),
         *("w8a8", "i4g32", "i4g64", "i4g128"),
     ),
 }

@@ -121,6 +121,11 @@ class Tokenizer:
         return self.bos_id is not None and self.bos_id in self._single[0]
 
     @property
+    def surrounding(self) -> tuple[list[int], list[int]]:
+        """Special ids that encoding puts before and after a text."""
+        return list(self._single[0]), list(self._single[1])
+
+    @property
     def strips_first_space(self) -> bool:
         """Whether encoding puts a space before a text, which decoding a whole text takes off again."""
         return self._spelling.strips_first_space

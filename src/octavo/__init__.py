@@ -9,17 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AnswerError", "AsyncEngine", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AnswerError", "AsyncEngine", "Embedder", "Embedding", "SamplingParams", "__version__"]
 
 _HOMES = {
     "LLM": "octavo.engine.llm",
     "AnswerError": "octavo.engine.llm",
     "AsyncEngine": "octavo.engine.client",
+    "Embedder": "octavo.engine.embedder",
+    "Embedding": "octavo.engine.embedder",
     "SamplingParams": "octavo.engine.sampling_params",
 }
 
 if TYPE_CHECKING:
     from octavo.engine.client import AsyncEngine
+    from octavo.engine.embedder import Embedder, Embedding
     from octavo.engine.llm import LLM, AnswerError
     from octavo.engine.sampling_params import SamplingParams
 

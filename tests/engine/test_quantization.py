@@ -106,12 +106,12 @@ def test_the_environment_quantizes_unless_the_option_says_none(model: Path, monk
 
 def test_every_format_that_can_be_packed_is_allowed_and_no_other() -> None:
     packed = [f.name for f in FORMATS if f.is_quantized and f.is_supported and not f.is_gpu_only]
-    assert set(CHOICES["quantization"]) == {"none", *packed}
+    assert set(CHOICES["quantization"]) == {"none", "bf16", *packed}
     assert {*GROUPED, *APART, "q4_k", "q6_k"} < set(CHOICES["quantization"])
-    for name in ("q9_9", "bf16", "mxfp4"):
-        with pytest.raises(ConfigError, match=rf"quantization={name}: allowed are none, q4_0"):
+    for name in ("q9_9", "f16", "mxfp4"):
+        with pytest.raises(ConfigError, match=rf"quantization={name}: allowed are none, bf16, q4_0"):
             EngineConfig("m", quantization=name)
-        with pytest.raises(ConfigError, match=rf"OCTAVO_QUANTIZATION={name}: allowed are none, q4_0"):
+        with pytest.raises(ConfigError, match=rf"OCTAVO_QUANTIZATION={name}: allowed are none, bf16, q4_0"):
             read_environment({"OCTAVO_QUANTIZATION": name})
 
 

@@ -77,7 +77,7 @@ def test_every_row_of_the_registry_has_a_golden_case() -> None:
         assert {"tokens", "o", "down"} <= set(registry.encoder_family(name, "folder").hf.roles)
 
 
-@pytest.mark.parametrize("form", ["w8a8", "q8_0"])
+@pytest.mark.parametrize("form", ["bf16", "w8a8", "q8_0"])
 def test_quantized_layers_stay_close(form: str, reference: Platform, encoders: Folders) -> None:
     texts, types = encoder_drive.texts_of("bert", (33, 7))
     exact = encoder_drive.run(reference, encoder_drive.load(reference, encoders("bert")), texts, types)

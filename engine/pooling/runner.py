@@ -1,0 +1,95 @@
+"""Steps of an encoder, from packed token ids to vectors.
+
+A program runs from ids to vectors where the platform pools as the model asks, else to hidden states that are pooled here. They
+are made when they are first needed and share the weights. Invariant: which way a vector takes follows from the model and from
+whether it is normalised, never from its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.engine.models.encoder import Encoder
+from octavo.engine.models.encoder_spec import NO_PAGES
+from octavo.engine.pooling.model import DenseTail, PooledEncoder, is_native, load_dense
+from octavo.engine.pooling.modules import Pipeline
+from octavo.engine.pooling.vectors import normalized, pooled
+from octavo.platforms.ops import Weights
+from octavo.platforms.platform import Capacity, Executable, Platform
+from octavo.platforms.types import F32
+
+
+class EmbeddingRunner:
+    """`max_tokens` and `max_seqs` bound a step."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        weights: Weights,
+        encoder: Encoder,
+        pipeline: Pipeline,
+        *,
+        max_tokens: int,
+        max_seqs: int,
+    ) -> None:
+        self._platform = platform
+        self._weights = weights
+        self._encoder = encoder
+        self._pipeline = pipeline
+        self._layers = tuple(load_dense(dense, weights) for dense in pipeline.dense)
+        self._is_native = is_native(pipeline)
+        self._max_tokens = max_tokens
+        self._max_seqs = max_seqs
+        self._programs: dict[bool, Executable] = {}
+
+    def run(self, texts: Sequence[Sequence[int]], num_prompt: Sequence[int], normalizes: bool) -> F32:
+        """Vectors [texts, width] of one step; `num_prompt` tokens of each belong to its prompt."""
+        batch = self._encoder.batch(texts)
+        if self._is_native:
+            is_joined = normalizes and not self._layers
+            program = self._program(is_joined)
+            program.run(batch)
+            vectors = np.array(program.head(np.arange(len(texts), dtype=np.int32)))
+            return vectors if is_joined or not normalizes else normalized(vectors)
+        program = self._program(False)
+        program.run(batch)
+        rows = np.asarray(program.head(np.arange(batch.num_tokens, dtype=np.int32)))
+        parts = np.split(rows, batch.query_start[1:-1])
+        skipped = [0 if self._pipeline.includes_prompt else count for count in num_prompt]
+        modes = self._pipeline.modes
+        vectors = np.stack([pooled(part, modes, num_prompt=n) for part, n in zip(parts, skipped, strict=True)])
+        if self._layers:
+            vectors = self._through_layers(vectors)
+        return normalized(vectors) if normalizes else vectors
+
+    def close(self) -> None:
+        """Lets go of the programs."""
+        for program in self._programs.values():
+            program.close()
+        self._programs.clear()
+
+    def _program(self, is_joined: bool) -> Executable:
+        """The program that normalises as it pools, or the one that does not."""
+        if is_joined not in self._programs:
+            spec, pipeline = self._encoder.spec, self._pipeline
+            num_rows = self._max_seqs if self._is_native else self._max_tokens
+            max_len = spec.max_positions + spec.position_offset
+            capacity = Capacity(self._max_tokens, self._max_seqs, num_rows, max_len, 1)
+            model = (
+                PooledEncoder(self._encoder, pipeline.modes[0], self._layers, is_joined) if self._is_native else None
+            )
+            self._programs[is_joined] = self._platform.build(model or self._encoder, NO_PAGES, capacity)
+        return self._programs[is_joined]
+
+    def _through_layers(self, vectors: F32) -> F32:
+        """Dense layers over vectors that were pooled here."""
+        count = len(vectors)
+        tail = DenseTail.over(vectors, self._layers, self._weights)
+        program = self._platform.build(tail, NO_PAGES, Capacity(count, count, count, 1, 1))
+        try:
+            program.run(tail.batch(count))
+            return np.array(program.head(np.arange(count, dtype=np.int32)))
+        finally:
+            program.close()
