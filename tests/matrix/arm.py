@@ -18,7 +18,7 @@ from typing import Any
 
 from ci.arm import HOME, ROOT, cmake_options, inside, install, make_root, missing, run
 
-__all__ = ["CELLS", "make", "missing", "run_cell", "run_kernel_tests", "run_self_test"]
+__all__ = ["CELLS", "SELF_TESTS", "make", "missing", "run_cell", "run_kernel_tests", "run_self_test"]
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,15 @@ def run_kernel_tests(name: str, out: Path) -> None:
     subprocess.run(inside(command, environment), capture_output=True, timeout=KERNELS_TIMEOUT_S)
 
 
-def run_self_test(out: Path) -> None:
-    """The tests that plant faults in kernels, to a JUnit file: a level with wrong bits is refused, and answers stay right."""
+#: tests that plant faults in kernels -> the cell that they run in: a level with wrong bits is refused, and answers stay right
+SELF_TESTS = {"test_selftest": "sve256", "test_fast_numerics": "bf16fast"}
+
+
+def run_self_test(file: str, out: Path) -> None:
+    """One of SELF_TESTS, to a JUnit file."""
     out.unlink(missing_ok=True)
-    environment = {**_paths(), "QEMU_CPU": CELLS["sve256"].processor}
-    command = ["/usr/bin/python3", "-m", "pytest", "/opt/octavo/tests/platforms/recorded/test_selftest.py", "-q"]
+    environment = {**_paths(), "QEMU_CPU": CELLS[SELF_TESTS[file]].processor}
+    command = ["/usr/bin/python3", "-m", "pytest", f"/opt/octavo/tests/platforms/recorded/{file}.py", "-q"]
     command += ["-p", "no:cacheprovider", "-k", "not under_50_ms and not golden_bits_are"]
     command += [f"--junitxml=/opt/octavo/{out.relative_to(ROOT)}"]
     subprocess.run(inside(command, environment), capture_output=True, timeout=TIMEOUT_S)

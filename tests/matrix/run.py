@@ -141,10 +141,10 @@ def arm_kernel_tests(name: str) -> dict[str, dict[str, int]]:
     return counted(out)
 
 
-def arm_self_test() -> dict[str, dict[str, int]]:
-    """The same of the tests that plant faults in Arm kernels."""
-    out = FOLDER / "selftest-arm.xml"
-    arm.run_self_test(out)
+def arm_self_test(file: str) -> dict[str, dict[str, int]]:
+    """The same of tests that plant faults in Arm kernels."""
+    out = FOLDER / f"{file}-arm.xml"
+    arm.run_self_test(file, out)
     return counted(out)
 
 
@@ -266,7 +266,9 @@ def main(arguments: list[str] | None = None) -> int:
                  for c in native_cells(listed) if clang.module}  # fmt: skip
         mine = [c for c in listed if runs_by_qemu(c) and "error" not in c]
         if mine:
-            tests["qemu, Arm self-test"] = pool.submit(arm_self_test)
+            tests |= {
+                f"qemu, {file} at {cell}": pool.submit(arm_self_test, file) for file, cell in arm.SELF_TESTS.items()
+            }
         if args.full:
             tests |= {f"qemu, {c['name']}": pool.submit(arm_kernel_tests, c["name"].removeprefix("arm-")) for c in mine}
     rows = [with_result(cell, runs[cell["name"]].result()) if cell["name"] in runs else cell for cell in listed]
