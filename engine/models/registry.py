@@ -40,6 +40,9 @@ ENCODERS: dict[str, tuple[str, str]] = {
     "XLMRobertaForMaskedLM": ("bert", "ROBERTA"),
     "DistilBertModel": ("bert", "DISTILBERT"),
     "DistilBertForMaskedLM": ("bert", "DISTILBERT"),
+    "ModernBertModel": ("modernbert", "MODERNBERT"),
+    "ModernBertForMaskedLM": ("modernbert", "MODERNBERT"),
+    "NomicBertModel": ("nomic_bert", "NOMIC_BERT"),
 }
 
 #: `general.architecture` of GGUF metadata -> (module, name in it)

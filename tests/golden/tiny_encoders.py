@@ -47,6 +47,29 @@ _DISTIL: dict[str, Any] = {
     "pad_token_id": 0,
     "dtype": "float32",
 }
+_MODERN: dict[str, Any] = {
+    "model_type": "modernbert",
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "max_position_embeddings": MAX_POSITIONS,
+    "local_attention": 16,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
+    "hidden_activation": "gelu",
+    "norm_eps": 1e-5,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0),
+    "dtype": "float32",
+}
+_NOMIC: dict[str, Any] = {
+    **_BERT,
+    "hidden_act": "silu",
+    "max_position_embeddings": MAX_POSITIONS,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+}
 
 CASES: dict[str, dict[str, Any]] = {
     "bert": {"architectures": ["BertModel"], "model_type": "bert", **_BERT},
@@ -57,6 +80,15 @@ CASES: dict[str, dict[str, Any]] = {
     "xlm_roberta_masked": {"architectures": ["XLMRobertaForMaskedLM"], "model_type": "xlm-roberta", **_ROBERTA},
     "distilbert": {"architectures": ["DistilBertModel"], **_DISTIL},
     "distilbert_masked": {"architectures": ["DistilBertForMaskedLM"], **_DISTIL, "activation": "relu"},
+    "modernbert": {"architectures": ["ModernBertModel"], **_MODERN},
+    "modernbert_masked": {
+        "architectures": ["ModernBertForMaskedLM"],
+        **_MODERN,
+        "norm_bias": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    "nomic_bert": {"architectures": ["NomicBertModel"], "model_type": "nomic_bert", **_NOMIC},
 }
 
 
@@ -78,7 +110,8 @@ def golden_rows(length: int) -> list[int]:
 
 def shapes(config: dict[str, Any]) -> Shapes:
     """Every tensor of a case: Hugging Face name -> shape."""
-    make = {"distilbert": _distilbert_shapes}.get(config["model_type"], _bert_shapes)
+    makers = {"distilbert": _distilbert_shapes, "modernbert": _modernbert_shapes, "nomic_bert": _nomic_shapes}
+    make = makers.get(config["model_type"], _bert_shapes)
     return make(config)
 
 
@@ -100,7 +133,7 @@ def write_safetensors(case: str, folder: Path) -> Path:
 def _values(case: str, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     noise = tiny.random_values(case, name).standard_normal(shape)
     if len(shape) == 1:
-        is_scale = "norm" in name.lower() and name.endswith("weight")
+        is_scale = name.endswith("weight")  # of norms: there is no other of one dimension
         mean, spread = (0.9, 0.3) if is_scale else (0.0, 0.3)
     else:
         mean, spread = 0.0, 0.5 if "embeddings" in name else 0.18
@@ -165,4 +198,53 @@ def _distilbert_shapes(config: dict[str, Any]) -> Shapes:
         _with_bias(found, "vocab_transform", hidden, hidden)
         _with_bias(found, "vocab_layer_norm", hidden)
         found["vocab_projector.bias"] = (vocab,)
+    return found
+
+
+def _modernbert_shapes(config: dict[str, Any]) -> Shapes:
+    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    is_masked = config["architectures"][0].endswith("ForMaskedLM")
+    prefix = "model." * is_masked
+    found: Shapes = {f"{prefix}embeddings.tok_embeddings.weight": (vocab, hidden)}
+
+    def add(name: str, *shape: int, key: str) -> None:
+        if config.get(key):
+            _with_bias(found, name, *shape)
+        else:
+            found[f"{name}.weight"] = shape
+
+    add(f"{prefix}embeddings.norm", hidden, key="norm_bias")
+    add(f"{prefix}final_norm", hidden, key="norm_bias")
+    for layer in range(config["num_hidden_layers"]):
+        at = f"{prefix}layers.{layer}."
+        if layer:
+            add(f"{at}attn_norm", hidden, key="norm_bias")
+        add(f"{at}attn.Wqkv", 3 * hidden, hidden, key="attention_bias")
+        add(f"{at}attn.Wo", hidden, hidden, key="attention_bias")
+        add(f"{at}mlp_norm", hidden, key="norm_bias")
+        add(f"{at}mlp.Wi", 2 * ffn, hidden, key="mlp_bias")
+        add(f"{at}mlp.Wo", hidden, ffn, key="mlp_bias")
+    if is_masked:
+        found["head.dense.weight"] = (hidden, hidden)
+        add("head.norm", hidden, key="norm_bias")
+        found["decoder.bias"] = (vocab,)
+    return found
+
+
+def _nomic_shapes(config: dict[str, Any]) -> Shapes:
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    found: Shapes = {
+        "embeddings.word_embeddings.weight": (config["vocab_size"], hidden),
+        "embeddings.token_type_embeddings.weight": (config["type_vocab_size"], hidden),
+    }
+    _with_bias(found, "emb_ln", hidden)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"encoder.layers.{layer}."
+        found[f"{at}attn.Wqkv.weight"] = (3 * hidden, hidden)
+        found[f"{at}attn.out_proj.weight"] = (hidden, hidden)
+        for name in ("fc11", "fc12"):
+            found[f"{at}mlp.{name}.weight"] = (ffn, hidden)
+        found[f"{at}mlp.fc2.weight"] = (hidden, ffn)
+        for name in ("norm1", "norm2"):
+            _with_bias(found, at + name, hidden)
     return found

@@ -119,6 +119,52 @@ def test_positions_of_roberta_begin_behind_the_padding_row(reference: Platform, 
     assert load(reference, tmp_path / "bert", "bert").spec.positions([5, 0, 0]).tolist() == [0, 1, 2]
 
 
+def test_nomics_older_description_is_the_newer_one(reference: Platform, tmp_path: Path) -> None:
+    plain = load(reference, tmp_path / "new", "nomic_bert")
+    older = {
+        "n_embd": 64,
+        "n_head": 4,
+        "n_layer": 2,
+        "n_inner": 96,
+        "n_positions": 136,
+        "layer_norm_epsilon": 1e-12,
+        "activation_function": "swiglu",
+        "rotary_emb_base": 1000,
+        "rotary_emb_fraction": 1.0,
+        "causal": False,
+        "qkv_proj_bias": False,
+        "rotary_scaling_factor": None,
+        "max_trained_positions": 64,
+        "use_flash_attn": True,
+        "architectures": ["NomicBertModel"],
+        "model_type": "nomic_bert",
+        "vocab_size": 256,
+        "type_vocab_size": 2,
+    }
+    with Checkpoint.open(tmp_path / "new") as checkpoint:
+        assert describe_encoder(checkpoint, older)[1] == plain.spec
+        scaled = describe_encoder(checkpoint, {**older, "rotary_scaling_factor": 2})[1]
+        assert scaled.max_positions == 64  # beyond, the rotation would change with the text's length
+        for key, value in (("prenorm", True), ("qkv_proj_bias", True), ("activation_function", "gelu")):
+            with pytest.raises(ModelError, match=f"{key} is {value!r}"):
+                describe_encoder(checkpoint, {**older, key: value})
+
+
+def test_modernberts_layers_slide_by_pattern_or_by_list(reference: Platform, tmp_path: Path) -> None:
+    spec = load(reference, tmp_path / "a", "modernbert").spec
+    assert [layer.window for layer in spec.layers] == [0, 8, 8, 0]
+    assert [layer.has_pre_attn_norm for layer in spec.layers] == [False, True, True, True]
+    tables = {
+        kind: {"rope_type": "default", "rope_theta": theta}
+        for kind, theta in (("full_attention", 160000.0), ("sliding_attention", 10000.0))
+    }
+    listed = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+    change = {"layer_types": listed, "rope_parameters": tables, "global_attn_every_n_layers": None}
+    assert load(reference, tmp_path / "b", "modernbert", change=change).spec == spec
+    with pytest.raises(ModelError, match=r"layer_types is .* it must be 4 of full_attention and sliding_attention"):
+        load(reference, tmp_path / "c", "modernbert", change={"layer_types": listed[:2]})
+
+
 def test_a_window_wider_than_the_longest_text_is_none() -> None:
     assert [layer_window(64, n) for n in (64, 65, 66)] == [0, 0, 64] and layer_window(0, 512) == 0
 
