@@ -30,7 +30,7 @@ MAX_ITL_MS = 600_000.0
 _LEVELS = ("debug", "info", "warning", "error")
 #: options of EngineConfig that are words, and those that are counts, with their least value
 CHOICES: dict[str, tuple[str, ...]] = {
-    "kv_dtype": ("f32", "bf16", "f16", "int8"),
+    "kv_dtype": ("f32", "bf16", "f16", "int8", "fp8"),
     "policy": ("fcfs", "priority"),
     "packed_cache": ("auto", "on", "off"),
     "numerics": ("exact", "fast"),
@@ -39,6 +39,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
         *("w8a8", "i4g32", "i4g64", "i4g128"),
     ),
 }
+#: other names of a choice, and names that others know and that are not served, with what to take instead
+ALIASES = {"kv_dtype": {"fp8_e4m3": "fp8"}}
+INSTEAD = {"kv_dtype": {"fp8_e5m2": "fp8 (E4M3), of one bit more: with a scale per token and head nothing overflows"}}
 _NOT_GIVEN = ("numerics", "quantization")  # None means the environment's
 LEAST = {
     "num_threads": 1, "max_model_len": 2, "max_batch_tokens": 1, "max_num_seqs": 1, "max_queue": 1, "kv_bytes": 1,
@@ -120,6 +123,13 @@ def shown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return shown | {name: "(unknown)" for name in env if name.startswith("OCTAVO_") and name not in ENVIRONMENT}
 
 
+def word_of(option: str, value: str) -> str:
+    """`value`, by its usual name where it has another. ConfigError for one of `INSTEAD`."""
+    if value in INSTEAD.get(option, {}):
+        raise ConfigError(f"{option}={value}: allowed are {', '.join(CHOICES[option])}; take {INSTEAD[option][value]}")
+    return ALIASES.get(option, {}).get(value, value)
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """Options of one engine. Sizes in tokens or blocks; bytes say so. A value out of range is a ConfigError at once."""
@@ -152,6 +162,7 @@ class EngineConfig:
     quantize_head: bool = False  # the head's matrix, too
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kv_dtype", word_of("kv_dtype", self.kv_dtype))
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in (*allowed, *((None,) if name in _NOT_GIVEN else ())):
                 raise ConfigError(f"{name}={getattr(self, name)}: allowed are {', '.join(allowed)}")

@@ -33,7 +33,7 @@ MIN_STEPS = 32  # steps between two writes, at least
 SAVE_S = 60.0  # seconds between two writes, at least
 _DOUBT_OWN, _DOUBT_OTHER = 0.1, 0.5
 _MOST_APART = 4.0
-_KV_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
+_KV_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1, "fp8": 1}
 
 
 class Learned(msgspec.Struct):

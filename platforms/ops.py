@@ -137,7 +137,8 @@ class Ops(Protocol):
     def kv_append(self, k: Array, v: Array, *, layer: int) -> None:
         """Stores this step's keys and values [T, num_kv_heads * head_dim] of `layer` in its pages, rounded to the KV dtype.
 
-        int8: per (token, head) s = amax / 127 (flushed), q = half-even(x / s), zeros where s is 0; s kept as float32.
+        int8, fp8: per (token, head) s = amax / 127 or amax / 448 (flushed), q = half-even(x / s) or e4m3(x / s) without -0 and
+        NaN, zeros where s is 0; s kept as float32.
         """
         ...
 
@@ -156,9 +157,9 @@ class Ops(Protocol):
 
         Query at position p sees j iff max(0, p - window + 1) <= j <= p. Keys and values are read as stored, also this
         step's. ATTN_SEGMENT = 512 absolute positions are the softmax unit. Within a segment, over its visible keys:
-        score = dot32(q, k) over head_dim, * scale (int8 KV: (dot * s_k) * scale), then softcap: cap * tanh(score / cap), then
-        + alibi_h * -|j - p|; m = max; e = exp(score - m); l = lanes: lane (j mod 16) += e in order, folded as sum16;
-        bf16 and int8 KV: q is rounded to bf16 before, weights are bf16(e) (int8: bf16(e * s_v)); f16 and f32: float32;
+        score = dot32(q, k) over head_dim, * scale (int8, fp8 KV: (dot * s_k) * scale), then softcap: cap * tanh(score / cap),
+        then + alibi_h * -|j - p|; m = max; e = exp(score - m); l = lanes: lane (j mod 16) += e in order, folded as sum16;
+        bf16, int8, fp8 KV: q is rounded to bf16 before, weights are bf16(e) (int8, fp8: bf16(e * s_v)); f16, f32: float32;
         out = dot32 of weights and values over positions (blocks of 32 absolute positions, even and odd positions, masked = +0).
         Segments fold left from acc = 0, l = 0, M = -inf: M' = max(M, m); a = exp(M - M'); b = exp(m - M');
         acc = fma(acc, a, out * b); l = fma(l, a, l_seg * b); the first visible segment is taken as it is; wholly masked

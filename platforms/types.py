@@ -18,7 +18,7 @@ I32 = NDArray[np.int32]
 F32 = NDArray[np.float32]
 Rows = Literal["tokens", "logits", "sequences"]
 Activation = Literal["none", "silu", "gelu", "gelu_tanh", "relu", "relu2", "tanh", "sigmoid"]
-KVDtype = Literal["f32", "bf16", "f16", "int8"]
+KVDtype = Literal["f32", "bf16", "f16", "int8", "fp8"]
 VarlenDtype = Literal["f32", "bf16"]  # of attention's products where there are no pages
 
 
@@ -119,6 +119,16 @@ class KVSpec:
     @property
     def layers_per_group(self) -> int:
         return max((len(group.layers) for group in self.groups), default=0)
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether keys and values are codes of one byte, with a float32 scale per token and kv head."""
+        return self.dtype in ("int8", "fp8")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether queries and weights are rounded to bfloat16 where they meet stored keys and values."""
+        return self.has_scales or self.dtype == "bf16"
 
     def place(self, layer: int) -> tuple[int, int]:
         """(group index, index of the layer inside the group's page)."""

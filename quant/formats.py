@@ -70,8 +70,10 @@ class Format:
 
     @property
     def bits_per_weight(self) -> float:
-        """Stored bits per element, scales included (apart: as 16-bit numbers; one scale a row counts nothing)."""
-        apart = 16 / self.group if self.has_scales_apart and self.group else 0.0
+        """Stored bits per element, scales included (apart: as 16-bit numbers, of mx formats as the 8-bit ones that they
+        are; one scale a row counts nothing)."""
+        scale_bits = 8 if self.name.startswith("mx") else 16
+        apart = scale_bits / self.group if self.has_scales_apart and self.group else 0.0
         return 8 * self.block_bytes / self.block_size + apart
 
     def num_groups(self, num_inputs: int) -> int:

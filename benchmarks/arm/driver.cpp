@@ -97,7 +97,7 @@ void prepare(const KernelRow& row, Sizes& sizes) {
 
 int32_t kv_type(const std::string& op) {
   const std::string type = op.substr(op.rfind('_') + 1);
-  return type == "f32" ? kKVF32 : type == "bf16" ? kKVBF16 : type == "f16" ? kKVF16 : kKVI8;
+  return type == "f32" ? kKVF32 : type == "bf16" ? kKVBF16 : type == "f16" ? kKVF16 : type == "fp8" ? kKVF8 : kKVI8;
 }
 
 // One sequence whose pages lie one after the other.

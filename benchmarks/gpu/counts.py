@@ -89,7 +89,10 @@ class Decode:
             ops.kv_append(k, v, layer=0)
         q = values("q", 1, self.heads * self.head_dim)
         ops.paged_attention(q, layer=0, heads=self.heads, scale=self.head_dim**-0.5)
-        element, scales = {"bf16": 2, "f16": 2, "int8": 1}[self.dtype], 8 if self.dtype == "int8" else 0
+        element, scales = (
+            {"bf16": 2, "f16": 2, "int8": 1, "fp8": 1}[self.dtype],
+            8 if self.dtype in ("int8", "fp8") else 0,
+        )
         return self.kv_heads * self.length * (2 * self.head_dim * element + scales)
 
 
@@ -121,6 +124,7 @@ CASES: tuple[Product | Decode | Draw, ...] = (
     Decode("bf16", 1024, 8, 1, 128),
     Decode("bf16", 1024, 4, 4, 64),
     Decode("int8", 1024, 8, 1, 128),
+    Decode("fp8", 1024, 8, 1, 128),
     *(Draw(kind, 1, 32_768) for kind in KINDS),
 )
 

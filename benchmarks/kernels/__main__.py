@@ -167,7 +167,7 @@ def jobs(weights: PackedWeights) -> Iterator[Job]:
             if form in FORMATS:
                 yield f"{form}.{rows}x{width}", partial(_embedding, weights, form, width), None, step
             yield f"{form}.{rows}x{FFN}x{width}", partial(_linear, weights, form, rows, width), None, None
-    for dtype in ("f32", "bf16", "f16", "int8"):
+    for dtype in ("f32", "bf16", "f16", "int8", "fp8"):
         spec = one_layer(dtype, KV_HEADS, HEAD_DIM)  # type: ignore[arg-type]
         for past, new in ((1000, 1), (0, 128)):
             step = batch([(past, new)])

@@ -1,11 +1,11 @@
-// paged_attention_{bf16,int8} at avx512bf16: two multiply-adds per instruction with the contract's bits (chains.inl.h).
+// paged_attention_{bf16,int8,fp8} at avx512bf16: two multiply-adds per instruction with the contract's bits (chains.inl.h).
 #include "attention/paged_units.inl.h"
 #include "attention/segment_in_chains.inl.h"
 
 namespace octavo::avx512bf16 {
 namespace {
 
-// Below so many rows (with int8 KV: kFewCodeRows), turning keys and values takes longer than float32 products of them as they lie.
+// Below so many rows (with codes: kFewCodeRows), turning keys and values takes longer than float32 products of them as they lie.
 constexpr int64_t kFewRows = 10, kFewCodeRows = 6;
 
 template <class T, bool scaled>
@@ -33,5 +33,6 @@ void paged_attention(const void* raw, const Step& step, const Lane& lane) {
 
 void paged_attention_bf16(const void* a, const Step& s, const Lane& l) { paged_attention<BF16, false>(a, s, l); }
 void paged_attention_int8(const void* a, const Step& s, const Lane& l) { paged_attention<int8_t, true>(a, s, l); }
+void paged_attention_fp8(const void* a, const Step& s, const Lane& l) { paged_attention<E4M3, true>(a, s, l); }
 
 }  // namespace octavo::avx512bf16

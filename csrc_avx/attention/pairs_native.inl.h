@@ -68,6 +68,22 @@ struct Pairs<vec::F32x8, Packed<int8_t>> {
   }
   static __m256 order(__m256 x) { return x; }
 };
+
+// Bits of E4M3 moved to where float16 has them are 2^-8 of the number, denormals too.
+template <>
+struct Pairs<vec::F32x8, Packed<E4M3>> {
+  static constexpr int64_t kUnpackRows = 4;
+  static __m128i words(const E4M3* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+  static __m256 widened(__m128i high_bytes) {
+    const __m128i halves = _mm_and_si128(_mm_srai_epi16(high_bytes, 1), _mm_set1_epi16(static_cast<int16_t>(0xBF80)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(256.0f));
+  }
+  static __m256 even(const Packed<E4M3>& b, int64_t i, int64_t lane) {
+    return widened(_mm_slli_epi16(words(b.at + i * b.stride + 2 * lane), 8));
+  }
+  static __m256 odd(const Packed<E4M3>& b, int64_t i, int64_t lane) { return widened(words(b.at + i * b.stride + 2 * lane)); }
+  static __m256 order(__m256 x) { return x; }
+};
 #endif
 
 #if defined(__AVX512F__)
@@ -135,6 +151,21 @@ struct Pairs<vec::F32x16, Packed<int8_t>> {
     const auto* p = b.at + i * b.stride + 2 * lane;
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(words(p), 8));
   }
+  static __m512 order(__m512 x) { return x; }
+};
+
+template <>
+struct Pairs<vec::F32x16, Packed<E4M3>> {
+  static constexpr int64_t kUnpackRows = 4;
+  static __m256i words(const E4M3* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static __m512 widened(__m256i high_bytes) {
+    const __m256i halves = _mm256_and_si256(_mm256_srai_epi16(high_bytes, 1), _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
+    return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.0f));
+  }
+  static __m512 even(const Packed<E4M3>& b, int64_t i, int64_t lane) {
+    return widened(_mm256_slli_epi16(words(b.at + i * b.stride + 2 * lane), 8));
+  }
+  static __m512 odd(const Packed<E4M3>& b, int64_t i, int64_t lane) { return widened(words(b.at + i * b.stride + 2 * lane)); }
   static __m512 order(__m512 x) { return x; }
 };
 #endif

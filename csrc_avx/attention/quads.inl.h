@@ -23,17 +23,21 @@ inline __m512i quads_of(__m512 low, __m512 high) {
   return _mm512_shuffle_epi8((__m512i)_mm512_cvtne2ps_pbh(high, low), order);
 }
 
-// Bytes of the bf16 of 0 .. 127, and in which order two pair rows of int8 codes give two rows of words.
+// Bytes of the bf16 of 0 .. 127 and of the numbers E4M3, by code; and in which order two pair rows of codes give two rows of words.
 struct CodeTables {
-  uint8_t low[128] = {}, high[128] = {}, even[64] = {}, odd[64] = {};
+  uint8_t low[2][128] = {}, high[2][128] = {}, even[64] = {}, odd[64] = {};
 
+  constexpr void set(bool is_e4m3, int code, int n, int power) {  // n 2^power
+    int e = 0;
+    while (n >> (e + 1)) ++e;
+    const int bits = (127 + power + e) << 7 | ((n << (7 - e)) & 0x7F);
+    low[is_e4m3][code] = static_cast<uint8_t>(bits & 0xFF);
+    high[is_e4m3][code] = static_cast<uint8_t>(bits >> 8);
+  }
   constexpr CodeTables() {
     for (int n = 1; n < 128; ++n) {
-      int e = 0;
-      while (n >> (e + 1)) ++e;
-      const int bits = (127 + e) << 7 | ((n << (7 - e)) & 0x7F);
-      low[n] = static_cast<uint8_t>(bits & 0xFF);
-      high[n] = static_cast<uint8_t>(bits >> 8);
+      set(false, n, n, 0);
+      set(true, n, n < 8 ? n : 8 + n % 8, n < 8 ? -9 : n / 8 - 10);
     }
     // Tokens 0 .. 15 in the low eight bytes of each 16, as unpacking to words takes them; 64 + n is the first row's byte n.
     for (int t = 0; t < 32; ++t) {
@@ -47,27 +51,31 @@ struct CodeTables {
 };
 alignas(64) inline constexpr CodeTables kCodes;
 
-// 64 int8 codes to bf16, exactly; -128, which is no code, gives a number.
+// 64 codes to bf16, exactly; what is no code (-128, NaN) gives a number. Places in tables are the low seven bits.
+template <class T>
 inline void widen_codes(__m512i codes, uint32_t* low_lanes, uint32_t* high_lanes) {
-  const __m512i n = _mm512_abs_epi8(codes);
-  const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kCodes.low), n, _mm512_load_si512(kCodes.low + 64));
-  const __m512i size = _mm512_permutex2var_epi8(_mm512_load_si512(kCodes.high), n, _mm512_load_si512(kCodes.high + 64));
+  constexpr bool is_e4m3 = std::is_same_v<T, E4M3>;
+  const uint8_t *lows = kCodes.low[is_e4m3], *highs = kCodes.high[is_e4m3];
+  const __m512i n = is_e4m3 ? codes : _mm512_abs_epi8(codes);
+  const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(lows), n, _mm512_load_si512(lows + 64));
+  const __m512i size = _mm512_permutex2var_epi8(_mm512_load_si512(highs), n, _mm512_load_si512(highs + 64));
   const __m512i high = _mm512_or_si512(size, _mm512_and_si512(codes, _mm512_set1_epi8(INT8_MIN)));
   _mm512_storeu_si512(low_lanes, _mm512_unpacklo_epi8(low, high));
   _mm512_storeu_si512(high_lanes, _mm512_unpackhi_epi8(low, high));
 }
 
 // Turns `pairs` pair rows for kWide lanes from `lane` on, of which `lanes` are there; the others come out as zeros.
-inline void turn(const Packed<int8_t>& view, int64_t pairs, int64_t lane, int64_t lanes, uint32_t* to) {
+template <class T>
+inline void turn(const Packed<T>& view, int64_t pairs, int64_t lane, int64_t lanes, uint32_t* to) {
   const __mmask64 mask = lanes >= kWide ? ~__mmask64{0} : (__mmask64{1} << (2 * lanes)) - 1;
   const __m512i even = _mm512_load_si512(kCodes.even), odd = _mm512_load_si512(kCodes.odd);
   for (int64_t i = 0; 2 * i < pairs; ++i, to += 2 * kWide) {
-    const int8_t* at = view.at + 2 * i * view.stride + 2 * lane;
+    const T* at = view.at + 2 * i * view.stride + 2 * lane;
     const __m512i first = _mm512_maskz_loadu_epi8(mask, at);
     __m512i second = _mm512_setzero_si512();
     if (2 * i + 1 < pairs) second = _mm512_maskz_loadu_epi8(mask, at + view.stride);
-    widen_codes(_mm512_permutex2var_epi8(second, even, first), to, to + 16);
-    widen_codes(_mm512_permutex2var_epi8(second, odd, first), to + kWide, to + kWide + 16);
+    widen_codes<T>(_mm512_permutex2var_epi8(second, even, first), to, to + 16);
+    widen_codes<T>(_mm512_permutex2var_epi8(second, odd, first), to + kWide, to + kWide + 16);
   }
 }
 

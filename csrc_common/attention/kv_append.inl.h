@@ -1,9 +1,11 @@
-// kv_append_{f32,bf16,f16,int8}: stores the step's keys and values in their pages, rounded to the KV dtype.
+// kv_append_{f32,bf16,f16,int8,fp8}: stores the step's keys and values in their pages, rounded to the KV dtype.
 //
 // Each head's vector is first converted in scratch, then spread: a key goes as head_dim / 2 pairs, 32 pairs apart; a value as
 // head_dim elements, two apart. Slots of tokens that do not exist yet are left alone: attention never reads them as values.
-// int8: s = amax / 127, q = half-even(x / s) within [-127, 127]; s = 0 gives zeros, a NaN a NaN scale.
+// Codes: s = amax / 127 (int8) or / 448 (fp8), q = half-even(x / s) or the nearest E4M3, within +-127 or 448; s = 0 gives zeros, a
+// NaN a NaN scale.
 #include "attention/pages.h"
+#include "vec/fp8.h"
 #include "vec/native.h"
 
 namespace octavo::OCTAVO_ISA_NS {
@@ -42,30 +44,35 @@ struct StoreF16 {
   }
 };
 
+// The scale of codes up to `top`: amax / top, or NaN.
+inline float scale_of(const float* x, int64_t n, float top) {
+  float amax = 0.0f;
+  bool has_nan = false;
+  int64_t i = 0;
+#if defined(__aarch64__)  // magnitudes are in the order of their bits, NaNs above all
+  uint32x4_t most = vdupq_n_u32(0);
+  for (; i + 4 <= n; i += 4) most = vmaxq_u32(most, vbicq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), vdupq_n_u32(0x80000000u)));
+  const uint32_t bits = vmaxvq_u32(most);
+  std::memcpy(&amax, &bits, sizeof bits);
+  has_nan = amax != amax;
+#endif
+  for (; i < n; ++i) {
+    amax = vec::F32x1::max(vec::F32x1::abs(x[i]), amax);
+    has_nan |= x[i] != x[i];
+  }
+  return has_nan ? __builtin_nanf("") : amax / top;
+}
+
 struct StoreI8 {
   using T = int8_t;
   using Pair = uint16_t;
   static float convert(const float* x, T* y, int64_t n) {
-    float amax = 0.0f;
-    bool has_nan = false;
-    int64_t i = 0;
-#if defined(__aarch64__)  // magnitudes are in the order of their bits, NaNs above all
-    uint32x4_t most = vdupq_n_u32(0);
-    for (; i + 4 <= n; i += 4) most = vmaxq_u32(most, vbicq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), vdupq_n_u32(0x80000000u)));
-    const uint32_t bits = vmaxvq_u32(most);
-    std::memcpy(&amax, &bits, sizeof bits);
-    has_nan = amax != amax;
-#endif
-    for (; i < n; ++i) {
-      amax = vec::F32x1::max(vec::F32x1::abs(x[i]), amax);
-      has_nan |= x[i] != x[i];
-    }
-    const float s = has_nan ? __builtin_nanf("") : amax / 127.0f;
+    const float s = scale_of(x, n, 127.0f);
     if (!(s > 0.0f)) {
       std::memset(y, 0, static_cast<size_t>(n));
       return s;
     }
-    i = 0;
+    int64_t i = 0;
 #if defined(__aarch64__)
     for (; i + 8 <= n; i += 8) {
       const int32x4_t low = V::cvt_i32(V::div(V::load(x + i), V::broadcast(s)));
@@ -77,6 +84,23 @@ struct StoreI8 {
       float q = __builtin_rintf(x[i] / s);
       q = q > 127.0f ? 127.0f : q > -127.0f ? q : -127.0f;
       y[i] = static_cast<int8_t>(static_cast<int32_t>(q));
+    }
+    return s;
+  }
+};
+
+struct StoreF8 {
+  using T = uint8_t;
+  using Pair = uint16_t;
+  static float convert(const float* x, T* y, int64_t n) {
+    const float s = scale_of(x, n, 448.0f);
+    if (!(s > 0.0f)) {
+      std::memset(y, 0, static_cast<size_t>(n));
+      return s;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const float q = x[i] / s;
+      y[i] = vec::e4m3_of(q > 448.0f ? 448.0f : q > -448.0f ? q : -448.0f);
     }
     return s;
   }
@@ -123,5 +147,6 @@ void kv_append_f32(const void* raw, const Step& step, const Lane& lane) { append
 void kv_append_bf16(const void* raw, const Step& step, const Lane& lane) { append<StoreBF16>(raw, step, lane); }
 void kv_append_f16(const void* raw, const Step& step, const Lane& lane) { append<StoreF16>(raw, step, lane); }
 void kv_append_int8(const void* raw, const Step& step, const Lane& lane) { append<StoreI8>(raw, step, lane); }
+void kv_append_fp8(const void* raw, const Step& step, const Lane& lane) { append<StoreF8>(raw, step, lane); }
 
 }  // namespace octavo::OCTAVO_ISA_NS

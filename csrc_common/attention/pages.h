@@ -38,7 +38,7 @@ struct HeadPages {
   uint8_t* v_tile(int64_t position) const {
     return page(position) + block_tokens * head_dim * element_bytes + sub_block(position) * tile_bytes();
   }
-  // int8 only: the 32 scales of the tile.
+  // int8 and fp8 only: the 32 scales of the tile.
   float* k_scales(int64_t position) const {
     return reinterpret_cast<float*>(page(position) + 2 * block_tokens * head_dim) + sub_block(position) * kTileTokens;
   }

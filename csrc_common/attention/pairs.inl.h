@@ -7,6 +7,7 @@
 #pragma once
 #include <cstring>
 
+#include "vec/fp8.h"
 #include "vec/native.h"
 
 namespace octavo::OCTAVO_ISA_NS {
@@ -55,11 +56,15 @@ struct BF16 {
 struct F16 {
   uint16_t bits;
 };
+struct E4M3 {
+  uint8_t bits;
+};
 
 inline float widen(float x) { return x; }
 inline float widen(BF16 x) { return vec::float_of_bf16(x.bits); }
 inline float widen(F16 x) { return vec::float_of_f16(x.bits); }
 inline float widen(int8_t x) { return static_cast<float>(x); }
+inline float widen(E4M3 x) { return vec::E4M3FN::decode(x.bits); }
 
 template <class T>
 struct Pairs<vec::F32x1, Packed<T>> {

@@ -1,7 +1,7 @@
 // Arguments of the attention ops, and the layout of a KV page on CPUs.
 //
 // A page holds block_tokens (a multiple of 32) tokens of every layer of a group, contiguous:
-//   page = [layer in group][kv head]{ K tile, V tile, (int8) K scales f32 [block_tokens], V scales f32 [block_tokens] }
+//   page = [layer in group][kv head]{ K tile, V tile, (int8, fp8) K scales f32 [block_tokens], V scales f32 [block_tokens] }
 // per run of 32 tokens inside the block ("sub-block" j = (token / 32)), a tile is
 //   K: [head_dim / 2][32 tokens][2]   pairs along head_dim, tokens as lanes (a B operand of Q.K^T)
 //   V: [16 token pairs][head_dim][2]  pairs along tokens (a B operand of P.V)
@@ -12,13 +12,14 @@
 
 namespace octavo {
 
-enum KVType : int32_t { kKVF32 = 0, kKVBF16 = 1, kKVF16 = 2, kKVI8 = 3 };
+enum KVType : int32_t { kKVF32 = 0, kKVBF16 = 1, kKVF16 = 2, kKVI8 = 3, kKVF8 = 4 };  // kKVF8: E4M3
 
-OCTAVO_FN int64_t kv_element_bytes(int32_t type) { return type == kKVF32 ? 4 : type == kKVI8 ? 1 : 2; }
+OCTAVO_FN bool kv_has_scales(int32_t type) { return type == kKVI8 || type == kKVF8; }
+OCTAVO_FN int64_t kv_element_bytes(int32_t type) { return type == kKVF32 ? 4 : kv_has_scales(type) ? 1 : 2; }
 
 // Bytes of one kv head's share of one layer: K and V of block_tokens tokens, then the scales.
 OCTAVO_FN int64_t kv_head_bytes(int32_t type, int64_t block_tokens, int64_t head_dim) {
-  return 2 * block_tokens * head_dim * kv_element_bytes(type) + (type == kKVI8 ? 2 * block_tokens * 4 : 0);
+  return 2 * block_tokens * head_dim * kv_element_bytes(type) + (kv_has_scales(type) ? 2 * block_tokens * 4 : 0);
 }
 
 struct KVAppendArgs {

@@ -234,6 +234,7 @@ OCTAVO_PAGED_ATTENTION(f32, KVF32)
 OCTAVO_PAGED_ATTENTION(bf16, KVBF16)
 OCTAVO_PAGED_ATTENTION(f16, KVF16)
 OCTAVO_PAGED_ATTENTION(int8, KVI8)
+OCTAVO_PAGED_ATTENTION(fp8, KVF8)
 OCTAVO_KERNEL(varlen_attention, simt, VarlenAttention, 128, 1, 0) { octavo::gpu::varlen_attention<octavo::gpu::RowKeys>(*step_, a); }
 OCTAVO_KERNEL(varlen_attention_bf16, simt, VarlenAttention, 128, 1, 0) {
   octavo::gpu::varlen_attention<octavo::gpu::RoundedRowKeys>(*step_, a);

@@ -174,7 +174,8 @@ OCTAVO_GPU_FN void paged_attention_many(const Step& step, const PagedAttentionAr
   }
 #define OCTAVO_ATTENTION_MMA_DIMS(dims)   \
   OCTAVO_ATTENTION_MMA(bf16, KVBF16, dims) \
-  OCTAVO_ATTENTION_MMA(int8, KVI8, dims)
+  OCTAVO_ATTENTION_MMA(int8, KVI8, dims) \
+  OCTAVO_ATTENTION_MMA(fp8, KVF8, dims)
 // Of float16: queries take twice the room, which larger heads have not; and gfx90a takes denormal numbers of them for zero.
 #if defined(__gfx90a__)
 #define OCTAVO_ATTENTION_MMA_F16(dims)

@@ -122,7 +122,12 @@ struct RunPages {
       const int i = at + lane();
       const Run& run = i % 32 < kTokenRun ? first : second;
       const auto* scales = reinterpret_cast<const float*>(run.keys - run.slot * row_bytes + 2 * values_from) + run.slot;
-      to[i] = scales[i / 32 * (runs * kTokenRun) + i % kTokenRun];
+      const float scale = scales[i / 32 * (runs * kTokenRun) + i % kTokenRun];
+      if constexpr (CodesOf<KV>::kFactor == 1.0f) {
+        to[i] = scale;
+      } else {
+        to[i] = scale * (1.0f / CodesOf<KV>::kFactor);
+      }
     }
   }
 };

@@ -1,4 +1,4 @@
-// kv_append_{f32,bf16,f16,int8} and copy_blocks: what writes KV pages, with the bits of CPUs.
+// kv_append_{f32,bf16,f16,int8,fp8} and copy_blocks: what writes KV pages, with the bits of CPUs.
 #pragma once
 
 #include "gpu/pages.inl.h"
@@ -23,12 +23,11 @@ OCTAVO_GPU_FN void kv_append(const Step& step, const KVAppendArgs& a) {
           bad |= vectors[which][i] != vectors[which][i];
         }
         most = max16(most);
-        const float s = sum16(bad) ? __builtin_nanf("") : most / 127.0f;
+        const float s = sum16(bad) ? __builtin_nanf("") : most / KV::kLargest;
         if (!is_real) continue;
         for (int64_t i = group_lane(); i < a.head_dim; i += kGroup) {
-          float q = s > 0.0f ? V::round_even(vectors[which][i] / s) : 0.0f;
-          q = q > 127.0f ? 127.0f : q > -127.0f ? q : -127.0f;
-          to[i * apart] = static_cast<int8_t>(static_cast<int32_t>(q));
+          const float q = s > 0.0f ? vectors[which][i] / s : 0.0f;
+          to[i * apart] = KV::code_of(q > KV::kLargest ? KV::kLargest : q > -KV::kLargest ? q : -KV::kLargest);
         }
         if (group_lane() == 0) *(which == 0 ? pages.key_scale(position) : pages.value_scale(position)) = s;
       } else {
@@ -56,4 +55,5 @@ OCTAVO_KERNEL(kv_append_f32, simt, KVAppend, 256, 16, 0) { octavo::gpu::kv_appen
 OCTAVO_KERNEL(kv_append_bf16, simt, KVAppend, 256, 16, 0) { octavo::gpu::kv_append<octavo::gpu::KVBF16>(*step_, a); }
 OCTAVO_KERNEL(kv_append_f16, simt, KVAppend, 256, 16, 0) { octavo::gpu::kv_append<octavo::gpu::KVF16>(*step_, a); }
 OCTAVO_KERNEL(kv_append_int8, simt, KVAppend, 256, 16, 0) { octavo::gpu::kv_append<octavo::gpu::KVI8>(*step_, a); }
+OCTAVO_KERNEL(kv_append_fp8, simt, KVAppend, 256, 16, 0) { octavo::gpu::kv_append<octavo::gpu::KVF8>(*step_, a); }
 OCTAVO_KERNEL(copy_blocks, simt, CopyBlocks, 256, 1, 0) { octavo::gpu::copy_blocks(*step_, a); }

@@ -1,6 +1,6 @@
 // A KV page on GPUs.
 //
-//   page = [layer in group][kv head]{ K [token][dim], V [run][dim][16], (int8) K scales f32 [token], V scales f32 [token] }
+//   page = [layer in group][kv head]{ K [token][dim], V [run][dim][16], (int8, fp8) K scales f32 [token], V scales f32 [token] }
 //
 // over the block's tokens, runs of 16 of them: keys and values both lie along what a dot product runs over, which is what matrix
 // instructions want of their second operand, and what they take at a time are whole lines of memory, whatever the block's size. Sizes are those of CPUs (contract/attention.h); only the order inside a head's share differs.
@@ -8,6 +8,7 @@
 
 #include "contract/attention.h"
 #include "gpu/rows.inl.h"
+#include "vec/fp8.h"
 
 namespace octavo::gpu {
 
@@ -36,7 +37,17 @@ struct KVI8 {
   using T = int8_t;
   static constexpr int32_t kType = kKVI8;
   static constexpr bool kRounds = true, kHasScales = true;
+  static constexpr float kLargest = 127.0f;
   static OCTAVO_GPU_FN float widen(T x) { return static_cast<float>(x); }
+  static OCTAVO_GPU_FN T code_of(float x) { return static_cast<int8_t>(static_cast<int32_t>(V::round_even(x))); }
+};
+struct KVF8 {
+  using T = uint8_t;
+  static constexpr int32_t kType = kKVF8;
+  static constexpr bool kRounds = true, kHasScales = true;
+  static constexpr float kLargest = 448.0f;
+  static OCTAVO_GPU_FN float widen(T x) { return vec::E4M3FN::decode(x); }
+  static OCTAVO_GPU_FN T code_of(float x) { return vec::e4m3_of(x); }
 };
 
 constexpr int kTokenRun = 16;  // tokens of which values lie together; a block holds whole runs

@@ -52,6 +52,15 @@ using E5M2 = Fp8<2, 15, 0x7B, false>;
 using E4M3FNUZ = Fp8<3, 8, 0x7F, true>;
 using E5M2FNUZ = Fp8<2, 16, 0x7F, true>;
 
+// The E4M3FN code of a number within 448: nearest, ties to the even code, no -0. Without branches, for vectors.
+OCTAVO_FN uint8_t e4m3_of(float x) {
+  const uint32_t u = bits_of(x), magnitude = u & 0x7FFFFFFFu;
+  const uint32_t normal = ((magnitude + 0x7FFFFu + (magnitude >> 20 & 1u)) >> 20) - (120u << 3);
+  const uint32_t denormal = bits_of(float_of(magnitude) + 0x1p+14f) - bits_of(0x1p+14f);  // whole 2^-9, rounded by the sum
+  const uint32_t code = magnitude < 0x3C800000u ? denormal : normal;
+  return static_cast<uint8_t>(code == 0 ? 0u : code | (u >> 24 & 0x80u));
+}
+
 // The FNUZ code of half the value; only for finite codes.
 OCTAVO_FN uint8_t fnuz_of(uint8_t code) { return code == 0x80 ? 0 : code; }
 

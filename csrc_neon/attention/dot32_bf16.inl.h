@@ -1,7 +1,7 @@
 // dot32 (attention/dot32.inl.h) of rows with keys or values in bf16, by BFMLALB and BFMLALT: they take the even and the odd element of
 // every pair as they lie, fused, with one rounding: the chains of the contract, four steps an instruction.
 //
-// Rows are float32 that hold bf16 values (rounded queries and weights): their upper halves are the elements. int8 codes become bf16,
+// Rows are float32 that hold bf16 values (rounded queries and weights): their upper halves are the elements. Codes become bf16,
 // exactly, a block of 16 lanes at a time.
 #pragma once
 #include "attention/dot32.inl.h"
@@ -107,8 +107,24 @@ OCTAVO_INLINE uint16x8_t widened(int16x8_t codes) {
   return vuzp2q_u16(vreinterpretq_u16_f32(low), vreinterpretq_u16_f32(high));
 }
 
-template <class>
-inline void dot32_block(const RowBlock& b, const Packed<int8_t>& view, int64_t begin, int64_t end, int64_t lanes) {
+// Sixteen codes as bf16.
+OCTAVO_INLINE void widen_codes(const int8_t* at, uint16_t* to) {
+  const int8x16_t codes = vld1q_s8(at);
+  vst1q_u16(to, widened(vmovl_s8(vget_low_s8(codes))));
+  vst1q_u16(to + 8, widened(vmovl_high_s8(codes)));
+}
+OCTAVO_INLINE void widen_codes(const E4M3* at, uint16_t* to) {
+  using Quad = Pairs<V, Packed<E4M3>>;
+#pragma GCC unroll 2
+  for (int v = 0; v < 2; ++v) {
+    const uint16x8_t high_bytes = vshlq_n_u16(vmovl_u8(vld1_u8(&at[8 * v].bits)), 8);
+    const V::F low = Quad::widened(vget_low_u16(high_bytes)), high = Quad::widened(vget_high_u16(high_bytes));
+    vst1q_u16(to + 8 * v, vuzp2q_u16(vreinterpretq_u16_f32(low), vreinterpretq_u16_f32(high)));
+  }
+}
+
+template <class T>
+inline void dot32_of_codes(const RowBlock& b, const Packed<T>& view, int64_t begin, int64_t end, int64_t lanes) {
   alignas(64) BF16 block[kBlockPairs * 2 * kLanes16];
   int64_t lane = 0;
   if (b.pairs % 4 == 0)
@@ -117,17 +133,22 @@ inline void dot32_block(const RowBlock& b, const Packed<int8_t>& view, int64_t b
         look_ahead(view, i, lane, kLanes16);
         uint16_t* to = &block[2 * kLanes16 * i].bits;
 #pragma GCC unroll 2
-        for (int v = 0; v < 2; ++v) {
-          const int8x16_t codes = vld1q_s8(view.at + i * view.stride + 2 * lane + 16 * v);
-          vst1q_u16(to + 16 * v, widened(vmovl_s8(vget_low_s8(codes))));
-          vst1q_u16(to + 16 * v + 8, widened(vmovl_high_s8(codes)));
-        }
+        for (int v = 0; v < 2; ++v) widen_codes(view.at + i * view.stride + 2 * lane + 16 * v, to + 16 * v);
       }
       RowBlock local = b;
       local.out = b.out + lane;
       bf16_rows(local, Packed<BF16>{block, 2 * kLanes16, nullptr}, begin, end, 0);
     }
   rest_of_lanes(b, view, begin, end, lane, lanes);
+}
+
+template <class>
+inline void dot32_block(const RowBlock& b, const Packed<int8_t>& view, int64_t begin, int64_t end, int64_t lanes) {
+  dot32_of_codes(b, view, begin, end, lanes);
+}
+template <class>
+inline void dot32_block(const RowBlock& b, const Packed<E4M3>& view, int64_t begin, int64_t end, int64_t lanes) {
+  dot32_of_codes(b, view, begin, end, lanes);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// paged_attention_{bf16,int8} at bf16: products by BFMLALB and BFMLALT.
+// paged_attention_{bf16,int8,fp8} at bf16: products by BFMLALB and BFMLALT.
 #include "attention/dot32_bf16.inl.h"
 #include "attention/paged_segments.inl.h"
 
@@ -6,5 +6,6 @@ namespace octavo::bf16 {
 
 void paged_attention_bf16(const void* a, const Step& s, const Lane& l) { paged_attention<BF16, true, false>(a, s, l); }
 void paged_attention_int8(const void* a, const Step& s, const Lane& l) { paged_attention<int8_t, true, true>(a, s, l); }
+void paged_attention_fp8(const void* a, const Step& s, const Lane& l) { paged_attention<E4M3, true, true>(a, s, l); }
 
 }  // namespace octavo::bf16

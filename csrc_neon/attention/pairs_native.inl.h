@@ -65,5 +65,21 @@ struct Pairs<vec::F32x4, Packed<int8_t>> {
   static float32x4_t order(float32x4_t x) { return x; }
 };
 
+// Bits of E4M3 moved to where float16 has them are 2^-8 of the number, denormals too.
+template <>
+struct Pairs<vec::F32x4, Packed<E4M3>> {
+  static constexpr int64_t kUnpackRows = 4;
+  static uint16x4_t words(const Packed<E4M3>& b, int64_t i, int64_t lane) {
+    return vreinterpret_u16_u8(vld1_u8(&(b.at + i * b.stride + 2 * lane)->bits));
+  }
+  static float32x4_t widened(uint16x4_t high_bytes) {
+    const int16x4_t moved = vshr_n_s16(vreinterpret_s16_u16(high_bytes), 1);
+    return vmulq_n_f32(vec::F32x4::widen_f16(vand_u16(vreinterpret_u16_s16(moved), vdup_n_u16(0xBF80))), 256.0f);
+  }
+  static float32x4_t even(const Packed<E4M3>& b, int64_t i, int64_t lane) { return widened(vshl_n_u16(words(b, i, lane), 8)); }
+  static float32x4_t odd(const Packed<E4M3>& b, int64_t i, int64_t lane) { return widened(words(b, i, lane)); }
+  static float32x4_t order(float32x4_t x) { return x; }
+};
+
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA_NS

@@ -48,6 +48,18 @@ struct Elements<int8_t> {
     asm("scvtf %0.s, %2/m, %1.s" : "+w"(y) : "w"(x), "Upl"(all()));
   }
 };
+template <>
+struct Elements<E4M3> {  // bits moved to where float16 has them are 2^-8 of the number
+  static constexpr bool kWidens = true;
+  static OCTAVO_INLINE svint32_t load(svbool_t active, const E4M3* at, int v) {
+    const svint32_t codes = svld1sb_vnum_s32(active, reinterpret_cast<const int8_t*>(at), v);
+    return svbic_n_s32_x(all(), svlsl_n_s32_x(all(), codes, 7), 0x4000);
+  }
+  static OCTAVO_INLINE void widen(svfloat32_t& y, svint32_t x) {
+    asm("fcvt %0.s, %2/m, %1.h" : "+w"(y) : "w"(x), "Upl"(all()));
+    y = svmul_n_f32_x(all(), y, 256.0f);
+  }
+};
 
 // Even and odd lanes' predicates for two vectors that hold pairs of `active` lanes.
 OCTAVO_INLINE svbool_t for_pairs(svbool_t active, int v) {

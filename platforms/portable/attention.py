@@ -65,7 +65,7 @@ def attend(
     q: Any, positions: Any, keys: Any, values: Any, k_scale: Any, v_scale: Any, start: Any, low: Any, high: Any, head: Any,
     kv_head: Any, scale: Any, softcap: Any, slope: Any, sink: Any, flags: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Head `head` of q [Q, heads, dim] -> out; flags: 1 int8 scales, 2 softcap, 4 alibi, 8 sink, 16 weights rounded to bf16."""
+    """Head `head` of q [Q, heads, dim] -> out; flags: 1 scales, 2 softcap, 4 alibi, 8 sink, 16 weights rounded to bf16."""
     dim = q.shape[2]
     size = max(ATTN_SEGMENT, dim)
     even, odd = np.empty(size, np.float32), np.empty(size, np.float32)

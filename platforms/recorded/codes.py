@@ -9,7 +9,7 @@ from octavo.platforms.types import Activation, Rows
 
 ROWS_KIND: dict[Rows, int] = {"tokens": 0, "logits": 1, "sequences": 2}
 ACTIVATIONS: dict[str, int] = {name: i for i, name in enumerate(get_args(Activation))}
-KV_TYPES = {"f32": 0, "bf16": 1, "f16": 2, "int8": 3}
+KV_TYPES = {"f32": 0, "bf16": 1, "f16": 2, "int8": 3, "fp8": 4}
 IDS_SOURCES = {"token_ids": 0, "positions": 1, "token_types": 2}
 
 

@@ -9,12 +9,12 @@ from octavo.engine.errors import PlatformError
 from octavo.platforms.types import KVSpec, Rows
 
 KV_TILE_TOKENS = 32  # tokens that lie together inside a page (csrc_common/contract/attention.h)
-KV_ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}
+KV_ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1, "fp8": 1}
 
 
 def kv_head_bytes(spec: KVSpec) -> int:
     """Bytes of one kv head's share of one layer in a page (csrc_common/contract/attention.h)."""
-    scales = 2 * spec.block_tokens * 4 if spec.dtype == "int8" else 0
+    scales = 2 * spec.block_tokens * 4 if spec.has_scales else 0
     return 2 * spec.block_tokens * spec.head_dim * KV_ELEMENT_BYTES[spec.dtype] + scales
 
 

@@ -188,7 +188,7 @@ class ReferenceOps:
         self._note("paged_attention", spec.dtype)
         group, _ = spec.place(layer)
         window = spec.groups[group].window
-        how = Scoring(scale, softcap, alibi, sinks, rounds=spec.dtype in ("bf16", "int8"))
+        how = Scoring(scale, softcap, alibi, sinks, rounds=spec.rounds)
         rows = _by_head(q, heads)
         at = query_positions(batch)
         out = np.zeros_like(rows)

@@ -1,7 +1,7 @@
 """How far a platform that is not held to the reference's bits may be from it, in the self-test's cases.
 
 A bound is a share of the reference's largest value. Float32 sums in another order differ by some units of 2^-24 of it;
-weights that meet int8 inputs have exact sums and differ by less. Softmax weights rounded to bfloat16 (bf16 and int8 KV) can
+weights that meet int8 inputs have exact sums and differ by less. Softmax weights rounded to bfloat16 (bf16, int8 and fp8 KV) can
 round the other way, a step of 2^-8 each; so can keys that were rotated before they are stored, a step of 2^-11 in float16.
 Ids and ranks are right or wrong.
 """
@@ -19,8 +19,8 @@ BF16_WEIGHTS = 6e-3
 F16_KEYS = 5e-4
 EXACT = 0.0
 _ROUNDED = (
-    *("attention bf16", "attention int8", "attention of many rows", "copy_blocks"),
-    *("rope and append bf16", "rope and append int8", "varlen attention bf16"),
+    *("attention bf16", "attention int8", "attention fp8", "attention of many rows", "copy_blocks"),
+    *("rope and append bf16", "rope and append int8", "rope and append fp8", "varlen attention bf16"),
 )
 _EXACT = ("greedy head", "sample", "gather_rows")
 

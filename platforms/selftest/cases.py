@@ -304,7 +304,7 @@ _CASES: tuple[Case, ...] = (
             (f"paged_attention_{d}", f"kv_append_{d}", f"paged_attention_{d}_d128"),
             partial(_many_rows, d),
         )
-        for d in ("bf16", "int8")
+        for d in ("bf16", "int8", "fp8")
     ),
     *(
         Case(f"norm and {f}", (f"rms_norm_{f}", *_linear_case(FORMS[f][0], FEW).covers), partial(norm_prepare, f))
@@ -325,7 +325,7 @@ _CASES: tuple[Case, ...] = (
             (f"paged_attention_{d}_d{n}", f"paged_attention_{d}", f"kv_append_{d}"),
             partial(_heads, d, n),
         )
-        for d in ("bf16", "int8", "f16")
+        for d in ("bf16", "int8", "fp8", "f16")
         for n in ((64, 128) if d == "f16" else (64, 128, 192, 256))
     ),
     Case("varlen attention", ("varlen_attention",), partial(_varlen, "f32")),

@@ -44,6 +44,7 @@ def test_attention_reads_visible_keys_once_and_multiplies_pairs(window: int, key
         ("rms_norm", {"width": 8, "heads": 3}, 192),
         ("rope", {"heads": 2, "head_dim": 8}, 128),
         ("kv_append_int8", {"kv_heads": 2, "head_dim": 8}, 2 * 16 * 5),
+        ("kv_append_fp8", {"kv_heads": 2, "head_dim": 8}, 2 * 16 * 5),
         ("embedding_f16", {"row_bytes": 16, "width": 8}, 48),
         ("prepare_i8g32", {"k": 64}, 320),
         ("rms_norm_prepare_bf16", {"width": 8, "y": 0}, 48),

@@ -142,6 +142,16 @@ def f16_rows(x: NDArray[Any]) -> F64:
     return (wide / scale).astype(np.float16).astype(np.float64) * scale
 
 
+def e4m3_rows(x: NDArray[Any]) -> tuple[F64, F64]:
+    """(numbers E4M3, scale) along the last axis: scale = amax / 448 in float32, the nearest number of a table, ties to even."""
+    wide = np.asarray(x, np.float64)
+    scale = (np.abs(wide).max(axis=-1, keepdims=True).astype(np.float32) / np.float32(448)).astype(np.float64)
+    safe = np.where(scale == 0, 1, scale)
+    ratio = (wide.astype(np.float32) / safe.astype(np.float32)).astype(np.float64)
+    step = np.exp2(np.maximum(np.floor(np.log2(np.maximum(np.abs(ratio), 2.0**-20))), -6) - 3)
+    return np.where(scale == 0, 0, np.rint(ratio / step) * step), scale
+
+
 def int8_rows(x: NDArray[Any]) -> tuple[F64, F64]:
     """(codes, scale) along the last axis: scale = amax / 127 in float32, codes half to even."""
     wide = np.asarray(x, np.float64)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.cases.common import F32, F64, batch_of, bf16, int8_rows, normal, num_pages, one_layer
+from tests.cases.common import F32, F64, batch_of, bf16, e4m3_rows, int8_rows, normal, num_pages, one_layer
 
 from octavo.platforms.types import KVSpec
 
-#: weights are rounded to bfloat16 (half a unit of 8 bits) where KV is bf16 or int8
-TOLERANCE = {"f32": 2e-6, "f16": 2e-6, "bf16": 6e-3, "int8": 6e-3}
+#: weights are rounded to bfloat16 (half a unit of 8 bits) where KV is bf16, int8 or fp8
+TOLERANCE = {"f32": 2e-6, "f16": 2e-6, "bf16": 6e-3, "int8": 6e-3, "fp8": 6e-3}
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Case:
 
 
 _MIXED = ((0, 1), (37, 5), (0, 33), (63, 1), (64, 2))
-DTYPES = ("f32", "bf16", "f16", "int8")
+DTYPES = ("f32", "bf16", "f16", "int8", "fp8")
 CASES = (
     *(Case(f"{d}_mixed", d, 4, 2, 64, _MIXED) for d in DTYPES),
     *(Case(f"{d}_sharp", d, 2, 1, 32, ((70, 3),), spread=8.0) for d in DTYPES),
     *(Case(f"bf16_dim_{n}", "bf16", 2, 1, n, ((20, 3), (31, 1))) for n in (16, 32, 80, 96, 128, 256)),
-    *(Case(f"{d}_dim_80", d, 2, 2, 80, ((33, 2),)) for d in ("f32", "f16", "int8")),
+    *(Case(f"{d}_dim_80", d, 2, 2, 80, ((33, 2),)) for d in ("f32", "f16", "int8", "fp8")),
     *(Case(f"gqa_{h}_{k}", "bf16", h, k, 32, ((40, 2), (0, 7))) for h, k in ((8, 8), (8, 1), (6, 2), (9, 3))),
     *(Case(f"{d}_window_16", d, 2, 1, 32, ((14, 1), (15, 1), (16, 1), (17, 1), (0, 40)), window=16) for d in DTYPES),
     Case("window_1", "f32", 2, 1, 32, ((40, 3), (0, 2)), window=1),
@@ -53,14 +53,15 @@ CASES = (
     Case("window_700", "bf16", 2, 1, 32, ((1100, 2),), window=700),
     *(
         Case(f"{d}_borders", d, 2, 1, 32, ((509, 1), (510, 1), (511, 1), (512, 1), (508, 7), (1023, 2)))
-        for d in ("f32", "bf16", "int8")
+        for d in ("f32", "bf16", "int8", "fp8")
     ),
     Case("prompt_513", "bf16", 2, 1, 32, ((0, 513),)),
     Case("rows_empty", "bf16", 2, 1, 32, ((5, 0), (0, 2), (40, 0), (3, 1))),
-    *(Case(f"{d}_softcap", d, 2, 1, 32, ((90, 3),), softcap=5.0, spread=6.0) for d in ("f32", "bf16", "int8")),
+    *(Case(f"{d}_softcap", d, 2, 1, 32, ((90, 3),), softcap=5.0, spread=6.0) for d in ("f32", "bf16", "int8", "fp8")),
     *(Case(f"{d}_sinks", d, 4, 2, 32, ((90, 3), (600, 1)), has_sinks=True) for d in ("f32", "bf16")),
     *(Case(f"{d}_alibi", d, 4, 2, 32, ((90, 3), (600, 1)), has_alibi=True) for d in ("f32", "bf16")),
-    Case("int8_denormal", "int8", 2, 1, 32, ((40, 2),), kv_scale=1e-36),
+    *(Case(f"{d}_denormal", d, 2, 1, 32, ((40, 2),), kv_scale=1e-36) for d in ("int8", "fp8")),
+    Case("fp8_large", "fp8", 2, 1, 32, ((40, 2),), spread=1e-30, kv_scale=1e30),
     *(Case(f"{d}_dim_{n}", d, 2, 1, n, ((20, 3), (0, 6))) for d in DTYPES for n in (48, 112, 160, 192)),
     *(Case(f"{d}_block_{n}", d, 2, 1, 32, ((120, 3), (0, 70)), block_tokens=n) for d in DTYPES for n in (64, 128)),
     Case("bf16_block_128_window_40", "bf16", 4, 1, 48, ((300, 4),), window=40, block_tokens=128),
@@ -82,9 +83,16 @@ CASES = (
         )
         for d in ("f32", "bf16", "f16")
     ),
-    *(Case(f"{d}_sinks_and_window", d, 8, 1, 32, ((100, 5),), window=30, has_sinks=True) for d in ("bf16", "int8")),
+    *(
+        Case(f"{d}_sinks_and_window", d, 8, 1, 32, ((100, 5),), window=30, has_sinks=True)
+        for d in ("bf16", "int8", "fp8")
+    ),
     *(Case(f"{d}_softcap_and_alibi", d, 3, 1, 32, ((510, 5),), softcap=9.0, has_alibi=True) for d in DTYPES),
-    *(Case(f"{d}_gqa_{h}_borders", d, h, 1, 32, ((505, 12), (1020, 1))) for d in ("bf16", "int8") for h in (3, 4, 8)),
+    *(
+        Case(f"{d}_gqa_{h}_borders", d, h, 1, 32, ((505, 12), (1020, 1)))
+        for d in ("bf16", "int8", "fp8")
+        for h in (3, 4, 8)
+    ),
     Case("all_extras", "int8", 4, 2, 32, ((520, 3),), window=64, softcap=4.0, has_sinks=True, has_alibi=True),
 )
 
@@ -139,8 +147,8 @@ def run(cell: Any, case: Case) -> F32:
 def as_stored(x: F32, case: Case) -> F64:
     """[tokens, kv heads, dim] as the KV dtype keeps it."""
     heads = x.reshape(len(x), case.kv_heads, case.head_dim)
-    if case.dtype == "int8":
-        codes, scale = int8_rows(heads)
+    if case.spec.has_scales:
+        codes, scale = (int8_rows if case.dtype == "int8" else e4m3_rows)(heads)
         return codes * scale
     return (
         bf16(heads)
@@ -151,7 +159,7 @@ def as_stored(x: F32, case: Case) -> F64:
 
 def naive(case: Case) -> F64:
     given = inputs(case)
-    q = bf16(given["q"]) if case.dtype in ("bf16", "int8") else given["q"].astype(float)
+    q = bf16(given["q"]) if case.spec.rounds else given["q"].astype(float)
     q = q.reshape(len(q), case.heads, case.head_dim)
     k, v = as_stored(given["k"], case), as_stored(given["v"], case)
     out, row, at = np.zeros_like(q), 0, 0

@@ -16,6 +16,7 @@ from octavo.engine.errors import ConfigError
     [
         ({"policy": "lifo"}, "policy=lifo: allowed are fcfs, priority"),
         ({"kv_dtype": "int4"}, "kv_dtype=int4: allowed are f32"),
+        ({"kv_dtype": "fp8_e5m2"}, r"kv_dtype=fp8_e5m2: allowed are f32, bf16, f16, int8, fp8; take fp8 \(E4M3\)"),
         ({"packed_cache": "maybe"}, "auto, on, off"),
         ({"num_threads": 0}, "num_threads=0: it must be at least 1"),
         ({"num_threads": 5000}, "num_threads=5000: it must be at most 1024"),
@@ -36,6 +37,10 @@ from octavo.engine.errors import ConfigError
 def test_options_out_of_range_are_named(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         EngineConfig("model", **options)
+
+
+def test_fp8_keys_and_values_have_the_names_that_others_give_them() -> None:
+    assert [EngineConfig("model", kv_dtype=name).kv_dtype for name in ("fp8", "fp8_e4m3")] == ["fp8", "fp8"]
 
 
 def test_every_policy_can_be_chosen() -> None:

@@ -16,7 +16,7 @@ from octavo.platforms.recorded.native import Native
 
 LENGTHS = [1, 31, 32, 33, 90]
 MODELS = ["llama", "gemma3", "llama:q4_1", "llama:q8_0", "llama:bf16"]
-KV_DTYPES = ["bf16", "int8"]
+KV_DTYPES = ["bf16", "int8", "fp8"]
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -11,8 +11,9 @@ SEGMENT, PAGED, VARLEN, APPEND, ROWS, SOFTMAX, SHARED, DOT = (
         "dot32",
     )
 )
-COPY = "csrc_common/attention/copy_blocks.inl.h"
+FP8, COPY = "csrc_common/vec/fp8.h", "csrc_common/attention/copy_blocks.inl.h"
 TESTS = "tests/kernels/test_paged_attention.py::"
+CODES = "tests/kernels/test_kv_append.py::test_e4m3_codes_are_the_nearest_and_never_nan_or_minus_zero"
 STORED = "tests/kernels/test_kv_append.py::test_pages_hold_what_the_reference_holds"
 LENGTHS, HEADS = TESTS + "test_lengths_around_blocks_and_segments", TESTS + "test_head_sizes_and_shared_heads"
 OPTIONS = TESTS + "test_softcap_sinks_and_alibi"
@@ -201,7 +202,11 @@ FAULTS = [
         HEADS,
         "bf16__avx2 and 64",
     ),
-    Fault("kv_int8_scale_by_128", APPEND, "amax / 127.0f", "amax / 128.0f", STORED, "int8__avx2 and 32", is_quick=True),
+    Fault("kv_int8_scale_by_128", APPEND, "n, 127.0f)", "n, 128.0f)", STORED, "int8__avx2 and 32", is_quick=True),
+    Fault("kv_fp8_scale_by_240", APPEND, "n, 448.0f)", "n, 240.0f)", STORED, "fp8__avx2 and 32"),
+    Fault("kv_fp8_code_of_minus_zero", FP8, "code == 0 ? 0u : code |", "code |", CODES, "avx2"),
+    Fault("kv_fp8_ties_away_from_even", FP8, "magnitude + 0x7FFFFu +", "magnitude + 0x80000u +", CODES, "avx2"),
+    Fault("kv_fp8_denormal_as_zero", FP8, "? denormal : normal", "? 0u : normal", CODES, "avx2"),
     Fault(
         "kv_int8_code_truncated",
         APPEND,
@@ -226,7 +231,7 @@ FAULTS = [
         APPEND,
         "has_nan |= x[i] != x[i];",
         "",
-        "tests/kernels/test_kv_append.py::test_a_nan_poisons_its_int8_row_only",
+        "tests/kernels/test_kv_append.py::test_a_nan_poisons_its_row_of_codes_only",
     ),
     Fault(
         "copied_blocks_out_of_order",

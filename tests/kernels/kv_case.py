@@ -1,6 +1,6 @@
 """Small paged steps for the kernel tests: sequences with pages in any order, the reference and every runnable level side by side.
 
-Slots that no token has filled hold NaN (int8: -128 with NaN scales) in the native pool, so that a kernel that reads one shows it.
+Slots that no token has filled hold NaN (codes: NaN scales) in the native pool, so that a kernel that reads one shows it.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def reference(spec: KVSpec, num_pages: int, heads: int, **options: Any) -> Paged
 
 def native(level: str, spec: KVSpec, num_pages: int, heads: int, threads: int = 1, **options: Any) -> Paged:
     ops = eager(level, spec, num_pages, threads)
-    fill = {"f32": 0x7FC00000, "bf16": 0x7FC07FC0, "f16": 0x7E007E00, "int8": 0x7FC07FC0}[spec.dtype]
+    fill = {"f32": 0x7FC00000, "bf16": 0x7FC07FC0, "f16": 0x7E007E00, "int8": 0x7FC07FC0, "fp8": 0x7FC07FC0}[spec.dtype]
     np.frombuffer(ops.pages, np.uint32)[:] = fill
     return Paged(ops, spec, heads, options)
 

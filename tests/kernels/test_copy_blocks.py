@@ -37,7 +37,7 @@ def test_pages_are_copied_in_order_and_no_other_is_touched(threads: int) -> None
     assert np.array_equal(pages, wanted)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "int8"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "int8", "fp8"])
 @pytest.mark.parametrize("level", levels("paged_attention_bf16"))
 def test_a_partly_filled_copy_continues_like_the_original(level: str, dtype: str) -> None:
     """The source's later tokens, NaN from a neighbour among them, never show in the request that reuses 7 of its tokens."""

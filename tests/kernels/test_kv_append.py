@@ -10,8 +10,9 @@ from octavo.platforms.recorded.symbols import kv_head_bytes, page_bytes
 from octavo.platforms.reference.kv import K, PagePool, V
 from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.types import KVSpec
+from octavo.quant.fp8 import E4M3FN
 
-DTYPES = {"f32": np.uint32, "bf16": np.uint16, "f16": np.uint16, "int8": np.uint8}
+DTYPES = {"f32": np.uint32, "bf16": np.uint16, "f16": np.uint16, "int8": np.uint8, "fp8": np.uint8}
 CASES = typed("kv_append", tuple(DTYPES))
 
 
@@ -30,7 +31,7 @@ def unpack(raw: np.ndarray, spec: KVSpec, layer: int, which: int) -> tuple[np.nd
     else:
         split = tiles.reshape(-1, heads, block // 32, 16, dim, 2)
         found = np.moveaxis(split, 5, 4).reshape(-1, heads, block, dim)
-    if spec.dtype != "int8":
+    if not spec.has_scales:
         return found, None
     scales = np.ascontiguousarray(of_head[..., 2 * share :]).view(np.uint32).reshape(-1, heads, 2, block)
     return found, scales[:, :, which]
@@ -74,9 +75,9 @@ def test_pages_hold_what_the_reference_holds(dtype: str, name: str, level: str, 
         assert mine.ops.last_variant("kv_append") == name
 
 
-@pytest.mark.parametrize("level", levels("kv_append_int8"))
-def test_a_nan_poisons_its_int8_row_only(level: str) -> None:
-    spec = kv_spec("int8", 1, 32)
+@pytest.mark.parametrize(("dtype", "name", "level"), typed("kv_append", ("int8", "fp8")))
+def test_a_nan_poisons_its_row_of_codes_only(dtype: str, name: str, level: str) -> None:
+    spec = kv_spec(dtype, 1, 32)
     mine = native(level, spec, 2, 1)
     k = np.ones((3, 32), np.float32)
     k[1, 4] = np.nan
@@ -85,3 +86,34 @@ def test_a_nan_poisons_its_int8_row_only(level: str) -> None:
     _, scales = unpack(np.frombuffer(mine.ops.pages, np.uint8), spec, 1, K)
     assert scales is not None
     assert np.isnan(scales.view(np.float32)[1, 0, :3]).tolist() == [False, True, False]
+    assert mine.ops.last_variant("kv_append") == name
+
+
+@pytest.mark.parametrize("level", levels("kv_append_fp8"))
+def test_e4m3_codes_are_the_nearest_and_never_nan_or_minus_zero(level: str) -> None:
+    """Every number that a code stands for, what lies halfway between two and beside that; at scales from the least to large."""
+    numbers = np.unique(np.abs(E4M3FN.table[np.isfinite(E4M3FN.table)]))
+    halves = (numbers[1:] + numbers[:-1]) / 2
+    beside = [np.nextafter(halves, np.float32(end)) for end in (-np.inf, np.inf)]
+    row = np.concatenate([numbers, -numbers, halves, -halves, *beside, [448] * 2, [0] * 14]).astype(np.float32)
+    assert len(row) % 2 == 0 and (np.diff(numbers) > 0).all() and len(numbers) == 127
+    scales = np.array([2.0**-110, 2.0**-20, 1, 2.0**100, 2.0**119], np.float32)
+    k = row[None] * scales[:, None]
+    k = np.concatenate([k, np.zeros((1, len(row)), np.float32), np.full((1, len(row)), 1e-44, np.float32), -k[2:3]])
+    k[-1, :3] = np.inf, -np.inf, 1
+    spec = kv_spec("fp8", 1, len(row))
+    mine = native(level, spec, 2, 1)
+    mine.ops.begin(batch_of([(0, len(k))], np.array([[1]], np.int32)))
+    mine.ops.kv_append(k, -k, layer=1)
+    raw = np.frombuffer(mine.ops.pages, np.uint8)
+    for which, sign in ((K, 1), (V, -1)):
+        codes, found = unpack(raw, spec, 1, which)
+        assert found is not None
+        codes, found = codes[1, 0, : len(k)], found[1, 0, : len(k)].view(np.float32)
+        assert np.array_equal(found[:7], np.append(scales, [0, 0]).astype(np.float32)) and np.isinf(found[7])
+        assert not np.isin(codes, (0x7F, 0xFF, 0x80)).any()
+        wanted = E4M3FN.encode(sign * row)
+        wanted[wanted == 0x80] = 0
+        assert (codes[:5] == wanted).all() and not codes[5:7].any()
+        if which == K:
+            assert np.array_equal(E4M3FN.decode(codes[2][: len(numbers)]), numbers)

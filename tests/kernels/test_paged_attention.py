@@ -27,7 +27,7 @@ from tests.kernels.kv_case import (
     typed,
 )
 
-DTYPES = ("f32", "bf16", "f16", "int8")
+DTYPES = ("f32", "bf16", "f16", "int8", "fp8")
 CASES = typed("paged_attention", DTYPES)
 LEVELS = levels("paged_attention_bf16")
 GROUPS = {1: (2, 2), 2: (4, 2), 3: (3, 1), 4: (8, 2), 8: (8, 1)}
@@ -172,7 +172,7 @@ def test_a_sequence_without_tokens_in_the_step_is_passed_over(level: str) -> Non
     assert_bits(found, last(native(level, spec, pages, 2), [(10, 2)], alone, tables[1:2]))
 
 
-@pytest.mark.parametrize(("dtype", "name", "level"), typed("paged_attention", ("bf16", "int8")))
+@pytest.mark.parametrize(("dtype", "name", "level"), typed("paged_attention", ("bf16", "int8", "fp8")))
 def test_many_query_heads_on_one_key_head(dtype: str, name: str, level: str) -> None:
     """More heads than a tile has rows: they are spread over tiles."""
     lengths = ((40, 2),)

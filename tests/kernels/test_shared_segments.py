@@ -29,7 +29,7 @@ from octavo.platforms.recorded import recorder
 from octavo.platforms.recorded.recorder import Recorder
 
 HEADS, KV_HEADS, DIM, MAX_LEN = 6, 2, 32, 4096
-CASES = typed("paged_attention", ("bf16", "int8"))
+CASES = typed("paged_attention", ("bf16", "int8", "fp8"))
 LONG = ((1500, 1), (40, 1), (2100, 1), (0, 1), (700, 3))
 MIXED = ((0, 40), (1999, 1), (300, 20), (1023, 1), (1024, 2), (5, 0))
 

@@ -69,4 +69,5 @@ def test_a_row_too_long_for_int32_sums_is_refused() -> None:
 def test_groups_of_a_row_count_a_short_one() -> None:
     assert [BY_NAME["i4g64"].num_groups(k) for k in (8, 64, 72, 576)] == [1, 1, 2, 9]
     assert BY_NAME["w8a8"].num_groups(4096) == 1
+    assert BY_NAME["mxfp8"].bits_per_weight == 8.25 and BY_NAME["mxfp4"].bits_per_weight == 4.25
     assert BY_NAME["i4g128"].bits_per_weight == 4.125 and BY_NAME["w8a8"].bits_per_weight == 8

@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from octavo.engine.config import CHOICES, EngineConfig, levels_of
+from octavo.engine.config import CHOICES, EngineConfig, levels_of, word_of
 from octavo.engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +32,14 @@ def positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
+
+
+def _word(option: str, text: str) -> str:
+    """A choice in lower case, by its usual name."""
+    try:
+        return word_of(option, text.lower())
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def number(text: str) -> float:
@@ -80,7 +89,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     def choice(option: str, text: str) -> None:
         name = option.removeprefix("--").replace("-", "_")
         shown = f" (default {usual[name]})" if usual[name] else ""
-        add(option, type=str.lower, choices=CHOICES[name], help=f"{text}{shown}")
+        add(option, type=partial(_word, name), choices=CHOICES[name], help=f"{text}{shown}")
 
     add_device(group)
     add("--threads", dest="num_threads", type=positive, metavar="N", help="compute threads (default: the CPU budget)")
@@ -90,7 +99,9 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help="context length (default: the model's, if it fits the pool)",
     )
-    choice("--kv-dtype", "type of cached keys and values")
+    choice(
+        "--kv-dtype", "type of cached keys and values; int8 and fp8 (E4M3, fp8_e4m3) with a scale per token and head"
+    )
     add(
         "--kv-gib",
         dest="kv_bytes",

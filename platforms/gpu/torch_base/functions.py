@@ -57,6 +57,18 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(scale.unsqueeze(-1) == 0, 0.0, ratio), scale
 
 
+def quantize_e4m3(x: Tensor) -> tuple[Tensor, Tensor]:
+    """E4M3 codes (uint8 [..., n]) and scales [...] of the last axis: s = amax / 448, q = e4m3(x / s), none of them -0 or NaN,
+    0 for s = 0."""
+    if x.shape[-1] == 0:
+        return x.to(torch.uint8), x.new_zeros(x.shape[:-1])
+    scale = x.abs().amax(-1) / 448.0
+    scale = torch.where(scale < TINY, 0.0, scale)
+    ratio = torch.nan_to_num(x / scale.unsqueeze(-1), nan=-448.0).clamp_(-448, 448)
+    codes = torch.where(scale.unsqueeze(-1) > 0, ratio, 0.0).to(torch.float8_e4m3fn).view(torch.uint8)
+    return torch.where(codes == 0x80, 0, codes), scale
+
+
 def best_ids(logits: Tensor) -> Tensor:
     """int32 [rows, 1]: what greedy sampling takes (`Ops.greedy_head`)."""
     candidates = torch.where(logits > -math.inf, logits.clamp(max=LARGEST), -math.inf)

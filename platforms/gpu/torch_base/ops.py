@@ -174,7 +174,7 @@ class TorchOps:
         spec = pages.spec
         self._note("paged_attention", spec.dtype)
         group, _ = spec.place(layer)
-        how = Scoring(_f32(scale), _f32(softcap), alibi, sinks, rounds=spec.dtype in ("bf16", "int8"))
+        how = Scoring(_f32(scale), _f32(softcap), alibi, sinks, rounds=spec.rounds)
         table = step.table(group)
 
         def fetcher(seqs: Tensor) -> Fetch:

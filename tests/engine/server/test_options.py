@@ -35,8 +35,17 @@ def test_formats_and_levels_may_be_written_in_capitals_as_in_files_names() -> No
     add_engine(parser)
     args = parser.parse_args(["m", "--quantization", "Q4_K", "--kv-dtype", "BF16", "--isa", "AVX2,avx512"])
     assert engine_options(args) == {"quantization": "q4_k", "kv_dtype": "bf16", "isa": ("avx2", "avx512")}
+    assert engine_options(parser.parse_args(["m", "--kv-dtype", "FP8_E4M3"])) == {"kv_dtype": "fp8"}
     with pytest.raises(ConfigError, match=r"',' names no CPU level"):
         engine_options(parser.parse_args(["m", "--isa", ","]))
+
+
+def test_a_kv_dtype_of_others_is_refused_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_engine(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--kv-dtype", "fp8_e5m2"])
+    assert "kv_dtype=fp8_e5m2: allowed are f32, bf16, f16, int8, fp8; take fp8 (E4M3)" in capsys.readouterr().err
 
 
 def test_doctor_plans_for_weights_as_they_will_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,36 +22,53 @@ from octavo.platforms.gpu.recorder import CUT, parts_bytes
 from octavo.platforms.gpu.rows import bounded
 from octavo.platforms.gpu.selftest import GpuCell
 from octavo.platforms.platform import Capacity
+from octavo.quant.fp8 import E4M3FN
 
 LEVELS = ("simt", "mmafast", "mmafastwide")
 LONG = ((1500, 1), (700, 2), (513, 1), (5, 1))
 #: beside those of the table: several cuts, shared by blocks or not; groups that fill a tile, and those that do not
 MORE = (
-    *(Case(f"{d}_long_gqa_{h}_{k}", d, h, k, 64, LONG) for d in ("bf16", "int8") for h, k in ((2, 2), (4, 1), (7, 1), (8, 1))),
+    *(
+        Case(f"{d}_long_gqa_{h}_{k}", d, h, k, 64, LONG)
+        for d in ("bf16", "int8", "fp8")
+        for h, k in ((2, 2), (4, 1), (7, 1), (8, 1))
+    ),
     Case("bf16_long_group_of_20", "bf16", 20, 1, 32, ((1100, 3),)),
     Case("bf16_long_dim_256", "bf16", 4, 2, 256, ((1030, 1), (600, 4))),
-    Case("int8_long_dim_192", "int8", 4, 2, 192, ((1030, 1), (600, 4))),
+    *(Case(f"{d}_long_dim_192", d, 4, 2, 192, ((1030, 1), (600, 4))) for d in ("int8", "fp8")),
+    Case("fp8_long_dim_256", "fp8", 4, 2, 256, ((1030, 1), (600, 4))),
     Case("bf16_window_over_cuts", "bf16", 4, 1, 64, ((2100, 3), (530, 1)), window=600),
     Case("bf16_window_of_one_cut_late", "bf16", 4, 1, 64, ((1600, 2),), window=20),
     Case("bf16_long_all_extras", "bf16", 8, 2, 80, ((1300, 2), (20, 1)), softcap=4.0, has_sinks=True, has_alibi=True),
-    Case("int8_long_all_extras", "int8", 8, 2, 80, ((1300, 2), (20, 1)), softcap=4.0, has_sinks=True, has_alibi=True),
+    *(
+        Case(f"{d}_long_all_extras", d, 8, 2, 80, ((1300, 2), (20, 1)), softcap=4.0, has_sinks=True, has_alibi=True)
+        for d in ("int8", "fp8")
+    ),
     Case("bf16_block_64_long", "bf16", 4, 1, 64, ((1000, 1),), block_tokens=64),
     Case("bf16_prompt_of_200", "bf16", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
-    Case("int8_prompt_of_200", "int8", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
+    *(Case(f"{d}_prompt_of_200", d, 6, 2, 128, ((0, 200), (900, 17), (600, 1))) for d in ("int8", "fp8")),
     Case("bf16_prompt_dim_256", "bf16", 3, 1, 256, ((30, 70),), window=40, has_sinks=True),
-    *(Case(f"{d}_prompt_dim_{n}", d, 3, 1, n, ((30, 40), (70, 2))) for d in ("bf16", "int8") for n in (48, 144, 208)),
-    *(Case(f"{d}_block_16", d, 4, 1, 64, ((600, 2), (0, 17), (5, 1)), block_tokens=16) for d in ("bf16", "int8", "f16")),
+    *(Case(f"{d}_prompt_dim_{n}", d, 3, 1, n, ((30, 40), (70, 2))) for d in ("bf16", "int8", "fp8") for n in (48, 144, 208)),
+    *(
+        Case(f"{d}_block_16", d, 4, 1, 64, ((600, 2), (0, 17), (5, 1)), block_tokens=16)
+        for d in ("bf16", "int8", "fp8", "f16")
+    ),
     Case("f16_prompt_of_200", "f16", 6, 2, 128, ((0, 200), (900, 17), (600, 1))),
     Case("f16_long_gqa_7_1", "f16", 7, 1, 128, LONG),
     Case("f16_garbage", "f16", 4, 1, 64, ((33, 2), (0, 18)), window=20),
-    *(Case(f"{d}_block_48_window", d, 4, 1, 80, ((300, 2), (17, 20)), window=50, block_tokens=48) for d in ("bf16", "int8")),
+    *(
+        Case(f"{d}_block_48_window", d, 4, 1, 80, ((300, 2), (17, 20)), window=50, block_tokens=48)
+        for d in ("bf16", "int8", "fp8")
+    ),
+    Case("fp8_garbage", "fp8", 4, 1, 64, ((33, 2), (0, 18)), window=20),
 )  # fmt: skip
-CASES = {case.name: case for case in (*table.CASES, *MORE) if case.dtype in ("bf16", "int8", "f16")}
+CASES = {case.name: case for case in (*table.CASES, *MORE) if case.dtype in ("bf16", "int8", "fp8", "f16")}
 #: what the emulator, which is slow, runs of them
 FEW = (
     "bf16_mixed", "int8_mixed", "bf16_dim_80", "bf16_dim_256", "gqa_9_3", "bf16_long_gqa_8_1", "int8_long_gqa_4_1",
     "bf16_window_over_cuts", "int8_long_all_extras", "bf16_prompt_dim_256", "bf16_block_16", "int8_block_16",
     "int8_prompt_dim_208", "bf16_prompt_dim_144", "f16_mixed", "f16_dim_80", "f16_block_16",
+    "fp8_mixed", "fp8_long_gqa_4_1", "fp8_long_all_extras", "fp8_block_16", "fp8_prompt_dim_208", "fp8_garbage",
 )  # fmt: skip
 
 
@@ -103,7 +120,7 @@ def test_results_are_within_tolerance_of_the_reference(where: str, name: str) ->
 
 
 @pytest.mark.parametrize("where", ["wave64", "wave32"])
-@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "fp8"])
 def test_blocks_that_share_a_sequence_change_nothing(where: str, dtype: str) -> None:
     case = Case(f"{dtype}_shared", dtype, 8, 2, 64, ((1700, 2), (40, 1)), has_sinks=True, window=1500)
     device = platform(where).device
@@ -161,8 +178,23 @@ def test_what_nobody_sees_may_be_no_number(where: str) -> None:
     for case in (
         Case("garbage", "bf16", 4, 1, 64, ((33, 2), (0, 18))),
         Case("old", "bf16", 4, 1, 64, ((90, 1),), window=20),
+        Case("garbage_codes", "fp8", 4, 1, 64, ((33, 2), (0, 18))),
     ):
         assert np.isfinite(attend(where, case)[0]).all()
+
+
+@pytest.mark.parametrize("where", ["wave64", "wave32", *emulated_device.ARCHS])
+def test_every_code_of_fp8_is_widened_exactly(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that are all finite numbers E4M3, in a step of both kernels: equal scores leave each value as it is."""
+    if where in emulated_device.ARCHS and emulated_device.missing():
+        pytest.skip(emulated_device.missing())
+    numbers = E4M3FN.table[np.isfinite(E4M3FN.table)]
+    values = np.concatenate([numbers, [0, 448]]).astype(np.float32) * np.float32(2.0**-5)
+    case = Case("codes", "fp8", 1, 1, 256, ((0, 1), (0, 16)))
+    given = table.inputs(case) | {"q": np.zeros((17, 256), np.float32), "v": np.tile(values, (17, 1))}
+    monkeypatch.setattr(table, "inputs", lambda _: given)
+    got, _ = attend(where, case)
+    assert np.array_equal(got, given["v"])
 
 
 def test_heads_that_do_not_fill_tiles_are_left_to_exact_kernels() -> None:
@@ -219,7 +251,7 @@ def test_cuts_are_shared_only_where_there_are_several() -> None:
 
 @pytest.mark.skipif(bool(emulated_device.missing()), reason=emulated_device.missing() or "-")
 @pytest.mark.parametrize("arch", emulated_device.ARCHS)
-@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "fp8"])
 def test_decoding_asks_for_lines_of_keys_and_values_once_for_all_query_heads(arch: str, dtype: str) -> None:
     device = platform(arch).device
     read = {}

@@ -43,7 +43,7 @@ def both(model: Path, prompts: dict[int, list[int]], **options: Any) -> tuple[bi
 
 
 @pytest.mark.parametrize("case", ["llama", "gemma3", "llama:q4_1", "llama:bf16", "llama:q8_0"])
-@pytest.mark.parametrize("kv_dtype", ["bf16", "int8"])
+@pytest.mark.parametrize("kv_dtype", ["bf16", "int8", "fp8"])
 def test_a_model_has_the_bits_of_a_cpu(case: str, kv_dtype: str, devices: list[HostDevice], tmp_path: Path) -> None:
     name, _, form = case.partition(":")
     model = bits.write_quantized(name, form, tmp_path / "m.gguf") if form else tiny.write_safetensors(name, tmp_path)
@@ -90,12 +90,15 @@ def test_drawn_ids_are_all_that_leaves_the_device(
     assert 0 < max(sizes) < 4 * tiny.VOCAB
 
 
-def test_a_shared_prefix_is_copied_and_read_as_on_a_cpu(devices: list[HostDevice], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kv_dtype", ["bf16", "fp8"])
+def test_a_shared_prefix_is_copied_and_read_as_on_a_cpu(
+    kv_dtype: str, devices: list[HostDevice], tmp_path: Path
+) -> None:
     model = tiny.write_safetensors("llama", tmp_path)
     prompt = bits.prompts([80])[100]
     traces = []
     for name in ("host", None):
-        core = bits.make_core(model, platform=name, numerics="exact")
+        core = bits.make_core(model, platform=name, numerics="exact", kv_dtype=kv_dtype)
         first = bits.run(core, {1: prompt}, 4)
         second = bits.run(core, {2: prompt, 3: prompt[:70]}, 4)
         assert second.num_cached[2] >= 64

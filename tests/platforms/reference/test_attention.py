@@ -13,7 +13,7 @@ from octavo.platforms.reference.ops import ReferenceOps
 from octavo.platforms.types import KVSpec
 
 HEADS, KV_HEADS, DIM, LENGTH = 2, 1, 32, 530
-DTYPES = ("f32", "bf16", "f16", "int8")
+DTYPES = ("f32", "bf16", "f16", "int8", "fp8")
 
 
 def rows(length: int = LENGTH) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -106,7 +106,7 @@ def test_rubbish_in_pages_that_no_query_sees_is_not_read() -> None:
     assert np.array_equal(results[0], results[1])
 
 
-@pytest.mark.parametrize(("dtype", "element"), [("f32", 4), ("bf16", 2), ("f16", 2), ("int8", 1)])
+@pytest.mark.parametrize(("dtype", "element"), [("f32", 4), ("bf16", 2), ("f16", 2), ("int8", 1), ("fp8", 1)])
 def test_page_bytes_are_the_bytes_of_a_page(dtype: str, element: int) -> None:
     spec = one_layer(dtype, KV_HEADS, DIM)
     pool = PagePool(spec, 3)

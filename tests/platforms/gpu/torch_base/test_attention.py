@@ -51,7 +51,7 @@ def made(spec: Any, seqs: Any = SEQS) -> NumpyOps:
 
 
 @pytest.mark.parametrize("window", [0, 600])
-@pytest.mark.parametrize("dtype", ["f32", "int8"])
+@pytest.mark.parametrize("dtype", ["f32", "int8", "fp8"])
 def test_passes_of_one_segment_give_what_one_pass_gives(
     dtype: str, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +77,7 @@ def test_sequences_are_put_into_few_buckets() -> None:
     assert [bucket.length for bucket in found] == [512, 2041, 2003, 63]
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "int8"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "int8", "fp8"])
 def test_what_stale_pages_hold_is_not_seen(dtype: str) -> None:
     """Null page, the rest of a last page and a window's past hold NaN of whoever had them before."""
     spec, seqs = one_layer(dtype, 2, DIM, window=40), ((100, 1), (5, 20), (33, 1))
@@ -85,12 +85,28 @@ def test_what_stale_pages_hold_is_not_seen(dtype: str) -> None:
     ops = made(spec, seqs)
     pages = ops.torch_ops.pages
     assert pages is not None
-    if dtype == "int8":
-        pages.data.fill_(-128)
+    if spec.has_scales:
+        pages.data.fill_(-128 if dtype == "int8" else 0x7F)
         pages.scales.fill_(torch.nan)  # type: ignore[union-attr]
     else:
         pages.data.fill_(torch.nan)
     assert attended(filled(ops, spec, seqs), seqs).tobytes() == clean.tobytes()
+
+
+def test_e4m3_codes_are_those_of_the_reference() -> None:
+    spec, seqs = one_layer("fp8", 2, DIM), ((0, 40),)
+    k = normal("codes", 40, 2 * DIM, scale=0.05) ** 3  # from normal numbers down to below the least one
+    k[1], k[2, 0], k[3, :2] = 0, np.inf, (1e-44, -1e-44)
+    pool, ops = PagePool(spec, 3), made(spec, seqs)
+    for one in (ReferenceOps(pool), ops):
+        one.begin(batch_of(seqs, spec))
+        with np.errstate(all="ignore"):
+            one.kv_append(k, -k, layer=0)
+    pages = ops.torch_ops.pages
+    assert pages is not None and pages.scales is not None and pool.scales is not None
+    assert np.array_equal(pages.data.numpy()[1:3], pool.data[1:3])
+    assert np.array_equal(pages.scales.numpy()[1:3], pool.scales[1:3])
+    assert not np.isin(pool.data, (0x7F, 0x80, 0xFF)).any() and len(np.unique(pool.data)) > 200
 
 
 def test_pages_are_copied_in_order() -> None:
