@@ -23,6 +23,7 @@ COMMANDS = {
     "serve": "serve a model through the OpenAI API",
     "chat": "talk with a model in this terminal",
     "generate": "complete a prompt and print the text",
+    "embed": "turn texts of a file or pipe into vectors",
     "pull": "fetch a model so that it starts offline",
     "doctor": "show chip, kernels, limits and versions",
     "bench": "list or run benchmarks",
