@@ -1,14 +1,27 @@
-// linear_q4g32, linear_q8g32 and linear_q4k at amx: int8 tiles of one group (32 inputs) each, exact int32 sums.
-//
-// Per panel and group the codes become one B tile (8 rows of 16 outputs x 4 inputs; nibbles are unpacked into scratch once for
-// all rows of the span), every A tile is 16 rows x 32 inputs, and C is stored and folded into float32 (K-quants: int32)
-// accumulators in scratch, because each group has its own scale. The depth of a tile is therefore half used; folding, not
-// the product, sets the pace. Sub-blocks of 16 inputs would use a quarter.
-#include "linear/bytes.inl.h"
-#include "linear/tiles.inl.h"
+// linear_q4g32, linear_q8g32 and linear_q4k at amx.
+#include "linear/amx_groups.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
+
+template <PackedKind kind, int32_t flags>
+struct Halves32 {
+  static constexpr int64_t kGroup = 32;
+  static constexpr bool kUsesMin = (flags & kHasMin) != 0;
+  static constexpr int64_t kCodes = kind == PackedKind::q4g32 ? 256 : 512;
+
+  explicit Halves32(int32_t) {}
+  static constexpr int64_t bytes() { return record_bytes(kind, flags); }
+  static void unpack(const uint8_t* record, int8_t* codes, float* halves) {
+    if constexpr (kind == PackedKind::q4g32) {
+      unpack_nibbles(record, bytes_of(flags & kZero8 ? 8 : 0), codes);
+    } else {
+      for (int c = 0; c < 8; ++c) _mm512_store_si512(codes + 64 * c, load_bytes(record + 64 * c));
+    }
+    V::store(halves, half_part(record + kCodes, 0));
+    if constexpr (kUsesMin) V::store(halves + 16, half_part(record + kCodes + 32, 0));
+  }
+};
 
 constexpr int kTiles = 4;            // row tiles of a span
 constexpr int kRows = 16 * kTiles;
@@ -22,7 +35,7 @@ struct Work {
 static_assert(sizeof(Work) <= kScratchBytes, "scratch is per thread");
 
 // 256 bytes of nibbles -> 8 rows of a B tile: low nibbles are inputs 0..15, high nibbles 16..31.
-inline void unpack_nibbles(const uint8_t* packed, Work* w) {
+inline void unpack_old(const uint8_t* packed, Work* w) {
   const I mask = bytes_of(15);
   for (int c = 0; c < 4; ++c) {
     const I codes = load_bytes(packed + 64 * c);
@@ -70,33 +83,6 @@ inline TileConfig config_of(int rows) {
   return config;
 }
 
-template <PackedKind kind, int32_t flags>
-inline void grouped_panel(const LinearArgs& a, const Span& s, int64_t panel, Work* w) {
-  constexpr bool kNibbles = kind == PackedKind::q4g32;
-  constexpr bool kSigned = !kNibbles && !(flags & kHasMin);
-  const int64_t groups = round_up(a.k, 32) / 32, bytes = record_bytes(kind, flags);
-  const uint8_t* record = static_cast<const uint8_t*>(a.weight) + panel * groups * bytes;
-  const int8_t* x = static_cast<const int8_t*>(a.x) + s.row * a.ldx;
-  const int rows = static_cast<int>(s.rows);
-  for (int r = 0; r < rows; ++r) V::store(w->acc[r], V::zero());
-  for (int64_t g = 0; g < groups; ++g, record += bytes) {
-    if (kNibbles) unpack_nibbles(record, w);
-    products<kSigned>(kNibbles ? static_cast<const void*>(w->codes) : record, x + 32 * g, a.ldx, rows, w);
-    const uint8_t* halves = record + (kNibbles ? 256 : 512);
-    const F d = half_part(halves, 0), m = (flags & kHasMin) ? half_part(halves + 32, 0) : V::zero();
-    for (int r = 0; r < rows; ++r) {
-      const int64_t entry = (s.row + r) * a.lds + g;
-      const F scale = V::broadcast(a.scales[entry]);
-      I isum = load_bytes(&w->sums[0][r][0]);
-      if (flags & kZero8) isum = V::isub(isum, V::ibroadcast(8 * a.sums[entry]));
-      F acc = V::fma(V::cvt_f32(isum), V::mul(scale, d), V::load(w->acc[r]));
-      if (flags & kHasMin) acc = V::fma(V::cvt_f32(V::ibroadcast(a.sums[entry])), V::mul(scale, m), acc);
-      V::store(w->acc[r], acc);
-    }
-  }
-  for (int r = 0; r < rows; ++r) finish<V>(a, s.row + r, panel * kPanel, w->acc[r]);
-}
-
 inline void q4k_panel(const LinearArgs& a, const Span& s, int64_t panel, Work* w) {
   constexpr int64_t kBytes = record_bytes(PackedKind::q4k, 0);
   const int64_t blocks = a.k / 256;
@@ -107,7 +93,7 @@ inline void q4k_panel(const LinearArgs& a, const Span& s, int64_t panel, Work* w
   for (int64_t b = 0; b < blocks; ++b, record += kBytes) {
     for (int r = 0; r < rows; ++r) _mm512_store_si512(w->isum[r], V::ibroadcast(0));
     for (int sub = 0; sub < 8; ++sub) {
-      unpack_nibbles(record + 256 * sub, w);
+      unpack_old(record + 256 * sub, w);
       products<false>(w->codes, x + 256 * b + 32 * sub, a.ldx, rows, w);
       const I scale = widen_u8(record + 2048 + 16 * sub);
       for (int r = 0; r < rows; ++r)
@@ -140,22 +126,17 @@ inline void run_body(const LinearArgs& a, const Step& step, const Lane& lane, in
   });
 }
 
-template <PackedKind kind, int32_t flags>
-inline void run_grouped(const LinearArgs& a, const Step& step, const Lane& lane) {
-  run_body(a, step, lane, panel_bytes(kind, flags, a.k), grouped_panel<kind, flags>);
-}
-
 }  // namespace
 
 void linear_q4g32(const void* raw, const Step& step, const Lane& lane) {
   const auto& a = *static_cast<const LinearArgs*>(raw);
-  if (a.flags & kHasMin) return run_grouped<PackedKind::q4g32, kHasMin>(a, step, lane);
-  if (a.flags & kZero8) return run_grouped<PackedKind::q4g32, kZero8>(a, step, lane);
-  run_grouped<PackedKind::q4g32, 0>(a, step, lane);
+  if (a.flags & kHasMin) return run_groups<Halves32<PackedKind::q4g32, kHasMin>>(a, step, lane);
+  if (a.flags & kZero8) return run_groups<Halves32<PackedKind::q4g32, kZero8>>(a, step, lane);
+  run_groups<Halves32<PackedKind::q4g32, 0>>(a, step, lane);
 }
 
 void linear_q8g32(const void* raw, const Step& step, const Lane& lane) {
-  run_grouped<PackedKind::q8g32, 0>(*static_cast<const LinearArgs*>(raw), step, lane);
+  run_groups<Halves32<PackedKind::q8g32, 0>>(*static_cast<const LinearArgs*>(raw), step, lane);
 }
 
 void linear_q4k(const void* raw, const Step& step, const Lane& lane) {

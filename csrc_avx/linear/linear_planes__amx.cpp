@@ -3,11 +3,10 @@
 // K-quants have a sub-scale every 16 or 32 inputs, which would leave a tile three quarters or half empty and C to be scaled after
 // each product. Instead codes are multiplied with their sub-scales when they are unpacked. Of Q2_K and Q3_K a product fits a byte;
 // of Q5_K and Q6_K it is 128 * high + low, two int8: two products per code, each over 256 inputs at the full depth of a tile,
-// and C is folded into float32 once per 256. Q5_0 and Q5_1 have a float scale every 32 inputs: C is folded after each.
+// and C is folded into float32 once per 256. Q5_0 and Q5_1 have a float scale every 32 inputs (amx_groups.inl.h).
 //
 // Two row tiles meet two columns: two panels, or the high and low bytes of one. Codes are unpacked once for up to 128 rows.
-#include "linear/planes.inl.h"
-#include "linear/tiles.inl.h"
+#include "linear/amx_groups.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -126,27 +125,19 @@ struct KTiles {
 };
 
 template <bool has_min>
-struct Q5g32Tiles {
+struct Q5Groups {
   using P = PlanesQ5g32<has_min>;
-  static constexpr PackedKind kKind = PackedKind::q5g32;
-  static constexpr int32_t kFlags = has_min ? kHasMin : 0;
-  static constexpr int64_t kInputs = 32;
-  static constexpr int kPanels = 2;
+  static constexpr int64_t kGroup = 32;
+  static constexpr bool kUsesMin = has_min;
 
-  static void unpack(const uint8_t* record, int64_t stride, int panels, Work* w) {
-    for (int c = 0; c < panels; ++c) unpack_chunk<P>(record + c * stride, w->codes[c]);
-  }
-  static void prepare(const LinearArgs&, int64_t, int64_t, int64_t, Work*) {}
-  static void fold(const LinearArgs& a, const uint8_t* record, int c, int64_t row, int64_t first, int64_t rows, int64_t g, Work* w) {
-    const F d = half_part(record + P::kHalvesAt, 0), m = has_min ? half_part(record + P::kHalvesAt + 32, 0) : V::zero();
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t entry = (row + r) * a.lds + g;
-      const F s = V::broadcast(a.scales[entry]);
-      const I isum = V::isub(load_bytes(w->sums[c][r]), V::ibroadcast(P::kZero * a.sums[entry]));
-      F acc = V::fma(V::cvt_f32(isum), V::mul(s, d), V::load(w->acc[c][first + r]));
-      if (has_min) acc = V::fma(V::cvt_f32(V::ibroadcast(a.sums[entry])), V::mul(s, m), acc);
-      V::store(w->acc[c][first + r], acc);
-    }
+  explicit Q5Groups(int32_t) {}
+  static constexpr int64_t bytes() { return P::kBytes; }
+  static void unpack(const uint8_t* record, int8_t* codes, float* halves) {
+    each<0, 8>([&](auto v) {
+      store_bytes(codes + 64 * v, _mm512_sub_epi8(Planes<P>::template code<v>(record, 0), bytes_of(P::kZero)));
+    });
+    V::store(halves, half_part(record + P::kHalvesAt, 0));
+    if constexpr (has_min) V::store(halves + 16, half_part(record + P::kHalvesAt + 32, 0));
   }
 };
 
@@ -206,8 +197,9 @@ void linear_q2k(const void* raw, const Step& step, const Lane& lane) {
   run_tiled<KTiles<PlanesQ2k, PackedKind::q2k>>(raw, step, lane);
 }
 void linear_q5g32(const void* raw, const Step& step, const Lane& lane) {
-  if (static_cast<const LinearArgs*>(raw)->flags & kHasMin) return run_tiled<Q5g32Tiles<true>>(raw, step, lane);
-  run_tiled<Q5g32Tiles<false>>(raw, step, lane);
+  const auto& a = *static_cast<const LinearArgs*>(raw);
+  if (a.flags & kHasMin) return run_groups<Q5Groups<true>>(a, step, lane);
+  run_groups<Q5Groups<false>>(a, step, lane);
 }
 
 }  // namespace octavo::OCTAVO_ISA_NS
