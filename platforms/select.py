@@ -41,6 +41,9 @@ FAST_LEVELS = frozenset({"avx512fast", "bf16fast", "mmafast", "mmafastwide", "tr
 MANY_FROM = {
     ("linear_w8a8", "amx"): 3,  # the self-test's few rows are two
     ("linear_bf16", "amx"): 3,
+    ("linear_q4g32", "amx"): 32,  # below that, unpacking and filling the tiles cost more than VNNI's products
+    ("linear_q8g32", "amx"): 32,
+    ("linear_q5g32", "amx"): 32,
     ("linear_", "amx"): 16,
     ("paged_attention_", "amx"): 4,
     ("linear_w8a8", "i8mm"): 4,

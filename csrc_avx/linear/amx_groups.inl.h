@@ -9,7 +9,8 @@
 // float addition takes it off again (|isum| < 2^22). The sums of 16 rows x 16 outputs stay in registers for all groups of a chunk.
 // C is stored two products late and read two later: a store of a tile is not forwarded to loads, and holds up what follows it.
 //
-// Chunks of 512 inputs: the codes of four panels and a row tile's inputs, copied to where rows do not collide in L1, stay there.
+// Codes are unpacked once for up to 256 rows, a few panels of a chunk of inputs at a time; rows are copied into whole tiles, since
+// as they lie they would collide in L1. Products run on from panel to panel and tile to tile, so that tiles never drain.
 #pragma once
 #include "exec/ask.h"
 #include "linear/amx_units.inl.h"
@@ -18,6 +19,9 @@
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
+
+constexpr int64_t kUnitRows = 256;
+constexpr int64_t kUnitPanels = 32;
 
 // Of groups of so many inputs: inputs of a chunk, panels that are unpacked together.
 template <int64_t group>
@@ -30,16 +34,13 @@ constexpr int64_t kLate = 2;  // products between a product and the store of its
 template <int64_t group, bool uses_min>
 struct UnpackedGroup {
   alignas(64) int8_t codes[16 * group];
-  float d[16];
-  float m[uses_min ? 16 : 0];
+  float d[uses_min ? 32 : 16];  // then minima
 };
 
 // Scales and sums of a row's inputs in a chunk's groups.
 struct RowScales {
   alignas(64) float scales[16], sums[16];
 };
-
-using PanelSums = float[kUnitRows][16];
 
 template <class Format>
 struct GroupWork {
@@ -51,7 +52,7 @@ struct GroupWork {
   RowScales rows[kUnitRows];
   alignas(64) int8_t x[kUnitRows / 16][16 * kChunkInputs<Format::kGroup>];  // A: tiles [16][min(group, 64)]
   alignas(64) float out[16][16];
-  alignas(64) PanelSums acc[kUnitPanels];
+  alignas(64) float acc[kUnitPanels][kUnitRows][16];
 };
 
 // Row tiles times panels of a chunk, in this order: all groups of a panel, panels, tiles.
@@ -140,7 +141,7 @@ struct TileSums {
   const float* rows;
   int64_t tile = 0;
 
-  // Of this panel and row tile `t`: sums, or y.
+  // Sums of this panel and row tile as they wait between chunks; where those of row tile `t` go: there, or to y.
   __attribute__((always_inline)) const float* acc(const Run& run) const {
     return run.acc[16 * tile] + (run.panels - fold_at.panels) * (16 * kUnitRows);
   }
@@ -174,14 +175,15 @@ struct TileSums {
   }
 
   __attribute__((always_inline)) void end_panel(const Run& run) {
-        if (!run.ends || (R == 16 && run.is_plain)) {
+    if (!run.ends || (R == 16 && run.is_plain)) {
       float* to = outputs(run, tile);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) V::store(to + run.stride * r, v[r]);
     } else {
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) V::store(run.out[r], v[r]);
-      finish_sums(*run.ends, run.row + 16 * tile, run.col + kPanel * (run.panels - fold_at.panels), tile + 1 < run.tiles ? 16 : run.last_rows, run.out);
+      const int64_t row = run.row + 16 * tile, col = run.col + kPanel * (run.panels - fold_at.panels);
+      finish_sums(*run.ends, row, col, tile + 1 < run.tiles ? 16 : run.last_rows, run.out);
     }
     rows -= run.groups;
     if (fold_at.next_panel(run)) {
@@ -348,9 +350,7 @@ inline void groups_unit(const LinearArgs& a, const Format& format, const Span& s
       auto* to = w->groups;
       for (int64_t i = 0; i < run.panels; ++i) {
         const uint8_t* record = weight + (p + i) * panel_bytes + first * format.bytes();
-        for (int64_t g = 0; g < count; ++g, record += format.bytes(), ++to) {
-          format.unpack(record, to->codes, to->d);
-        }
+        for (int64_t g = 0; g < count; ++g, record += format.bytes(), ++to) format.unpack(record, to->codes, to->d);
       }
       if (whole) row_tiles<Format>(s, 0, whole, 16, p, run, w, &shape);
       if (rest) row_tiles<Format>(s, whole, whole + 1, rest, p, run, w, &shape);
@@ -364,7 +364,7 @@ inline void run_groups(const LinearArgs& a, const Step& step, const Lane& lane) 
   static_assert(sizeof(Work) <= kScratchBytes, "scratch is per thread");
   const Format format(a.flags);
   const int64_t panel_bytes = round_up(a.k, Format::kGroup) / Format::kGroup * format.bytes();
-  run_tile_units(a, step, lane, kPanelsAtOnce<Format::kGroup>,
+  run_tile_units(a, step, lane, kUnitRows, kUnitPanels, kPanelsAtOnce<Format::kGroup>,
                  [&](const Span& s) { groups_unit(a, format, s, panel_bytes, static_cast<Work*>(lane.scratch)); });
 }
 

@@ -198,12 +198,14 @@ def test_the_longest_row_fits_int32(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("kernel", [p for p in variants(*OPS) if p.id.endswith("__amx")])
 def test_tiles_are_loaded_about_once_per_product(kernel: Kernel) -> None:
-    """Two loads per product would take all the time of a product, even from the first cache."""
+    """Two loads per product would take all the time of a product, even from the first cache. Of weights in groups folding sets
+    the pace: a group of 128 inputs takes two products of two loads each, and one of constants."""
     if kernel.module.__name__ != "octavo._avx_emulated":
         pytest.skip("only the emulation counts tiles")
     name, rows, n, k = names_of(kernel)[-1], 128, 64, 2048
     before = tile_counts(kernel)
     multiply(kernel, Case(name, apart.tensor(name, n, k)), normal(rows, k))
     loads, products = (after - at for after, at in zip(tile_counts(kernel), before, strict=True))
-    assert products == rows // 16 * (n // 16) * (k // 64)
-    assert loads <= 1.04 * products
+    groups = k // 128 if kernel.op == "linear_i4" else 0
+    assert products == rows // 16 * (n // 16) * (k // 64 + groups)
+    assert loads <= (1.34 if groups else 1.04) * products
