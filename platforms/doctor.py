@@ -117,17 +117,23 @@ def _platform(environment: Environment, limits: Limits, device: str | None, *, i
 
 
 def kernel_rows(variants: Sequence[Variant]) -> list[dict[str, Any]]:
-    """One row per op: the kernel for few rows, for many where it is another, and every other with the reason against it."""
+    """One row per op: the kernel for few rows, for many where it is another, and every other with the reason against it. Where
+    there are more than two, `bands` says from how many rows on each runs."""
     rows: dict[str, dict[str, Any]] = {}
+    bands: dict[str, list[tuple[int, str]]] = {}
     for variant in variants:
         row = rows.setdefault(variant.op, {"op": variant.op, "kernel": None, "many_rows": None, "refused": []})
-        uses = variant.detail.get("rows", "").split("+")
-        if "few" in uses:
-            row["kernel"] = variant.name
-        if "many" in uses and "few" not in uses:
-            row["many_rows"] = variant.name
+        start = variant.detail.get("from_rows")
+        if start is not None:
+            bands.setdefault(variant.op, []).append((start, variant.name))
         if variant.reason:
             row["refused"].append({"kernel": variant.name, "reason": variant.reason})
+    for op, found in bands.items():
+        (_, rows[op]["kernel"]), *others = sorted(found)
+        if others:
+            rows[op]["many_rows"] = others[-1][1]
+        if len(others) > 1:
+            rows[op]["bands"] = [{"from_rows": start, "kernel": name} for start, name in sorted(found)]
     return list(rows.values())
 
 

@@ -7,11 +7,14 @@ by the processor, by the user (OCTAVO_ISA, numerics) or by its own self-test; ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from octavo.engine.errors import ConfigError, PlatformError
 from octavo.platforms.types import Variant
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,34 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel for few rows, the kernel from `many_from` rows on (often the same), and the refused with reasons."""
+    """An op's kernels by number of rows: `bands` are (from so many rows on, kernel), ascending, the first from 0 on; often there
+    is one. And the refused, with reasons."""
 
-    few: str
-    many: str
-    many_from: int
+    bands: tuple[tuple[int, str], ...]
     refused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """All of them, that for few rows first."""
+        return tuple(name for _, name in self.bands)
+
+    @property
+    def few(self) -> str:
+        return self.bands[0][1]
+
+    @property
+    def many(self) -> str:
+        return self.bands[-1][1]
+
+    @property
+    def many_from(self) -> int:
+        """The rows from which `many` runs."""
+        return self.bands[-1][0]
+
+
+def of_rows(bands: Sequence[tuple[int, T]], rows: int) -> T:
+    """What the last band has that begins at so many rows or below."""
+    return next(what for start, what in reversed(bands) if start <= rows)
 
 
 #: levels whose results leave the contract's last bits (docs/numerics.md, "Fast"): run only where the user asked for it
@@ -120,11 +145,20 @@ def choose(rows: Iterable[KernelRow], levels: Mapping[str, int], may: Allowance)
         runnable = [row for row in candidates if not why[row.name]]
         if not runnable:
             continue
-        few = next((row for row in runnable if _many_from(op, row.level) == 0), runnable[-1])
-        many = runnable[0]
         refused = tuple((row.name, why[row.name]) for row in candidates if why[row.name])
-        table.choices[op] = Choice(few.name, many.name, _many_from(op, many.level), refused)
+        table.choices[op] = Choice(_bands(op, runnable), refused)
     return table
+
+
+def _bands(op: str, best_first: list[KernelRow]) -> tuple[tuple[int, str], ...]:
+    """Every kernel from the rows on from which it pays, up to where a better one begins; the last of them for fewer rows, too."""
+    bands: list[tuple[int, str]] = []
+    for row in best_first:
+        start = _many_from(op, row.level)
+        if not bands or start < bands[0][0]:
+            bands.insert(0, (start, row.name))
+    bands[0] = (0, bands[0][1])
+    return tuple(bands)
 
 
 def _many_from(op: str, level: str) -> int:
@@ -137,6 +171,6 @@ def explain(rows: Iterable[KernelRow], table: OpTable, may: Allowance) -> list[V
     for row in rows:
         choice = table.choices.get(row.op)
         reason = refusal(row, may)
-        uses = [] if choice is None else [w for w, n in (("few", choice.few), ("many", choice.many)) if n == row.name]
-        out.append(Variant(row.op, row.name, row.level, reason, {"chosen": bool(uses), "rows": "+".join(uses)}))
+        uses = [start for start, name in (() if choice is None else choice.bands) if name == row.name]
+        out.append(Variant(row.op, row.name, row.level, reason, {"chosen": bool(uses), "from_rows": (*uses, None)[0]}))
     return out

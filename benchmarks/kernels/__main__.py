@@ -81,7 +81,8 @@ class TimedOps(EagerOps):
                 samples.values.append(seconds)
         for samples in found:  # a kernel is far shorter than a tick of /proc/stat: one share for all
             samples.other = [load.share()] * self.repeats
-        for (kernel, _), samples in zip(program.names, found, strict=True):
+        for bands, samples in zip(program.bands, found, strict=True):
+            kernel = bands[0][1]
             is_main = kernel.startswith(op)
             self.timings.append(Timing(kernel, samples, num_bytes if is_main else 0, flops if is_main else 0))
 

@@ -92,7 +92,7 @@ def time_kernel(
             "weight": weights.address + copy * size, "n": n, "k": k, "bias": 0, "gate": 0, "ldgate": 0, "residual": 0,
             "ldres": 0, "y": y.ctypes.data, "ldy": n, "scale": 1.0, "activation": 0, "flags": flags, "rows": (FIXED, rows),
         }  # fmt: skip
-        program.add(name, name, 0, (FIXED, rows), fields)
+        program.add([(0, name)], (FIXED, rows), fields)
     team = avx.Team(threads, 2000)
     step = avx.Step(0, 0, 0, None, None, None, None, None, None, None, 0, [])
     return best(lambda: program.run(team, step, 0, copies), 0.3, threads) / copies, size

@@ -90,25 +90,25 @@ struct PyStep {
 
 class PyProgram {
  public:
-  size_t add(const std::string& few, const std::string& many, int64_t many_from, std::pair<int32_t, int32_t> rows, const py::dict& fields) {
+  using Bands = std::vector<std::pair<int64_t, std::string>>;
+  size_t add(const Bands& bands, std::pair<int32_t, int32_t> rows, const py::dict& fields) {
+    if (bands.empty() || bands.size() > kMaxBands) throw std::invalid_argument("an instruction has 1 to 4 kernels");
     Instruction ins{};
-    ins.few = runnable(few);
-    ins.many = runnable(many);
-    ins.many_from = many_from;
+    for (const auto& [from, name] : bands) {
+      const KernelRow* row = runnable(name);
+      ins.bands[ins.num_bands++] = {from, row};
+      if (row->fields != ins.bands[0].row->fields) throw std::invalid_argument(bands[0].second + " and " + name + " take different arguments");
+    }
     ins.rows = Rows{rows.first, rows.second};
-    if (ins.few->fields != ins.many->fields) throw std::invalid_argument(few + " and " + many + " take different arguments");
-    fill(ins.args, *ins.few, fields);
+    fill(ins.args, *ins.bands[0].row, fields);
+    bands_.push_back(bands);
     return program_.add(ins);
   }
   void set(const py::dict& fields) {
-    for (Instruction& ins : program_.list()) refill(ins.args, *ins.few, fields);
+    for (Instruction& ins : program_.list()) refill(ins.args, *ins.bands[0].row, fields);
   }
   size_t size() const { return program_.list().size(); }
-  std::vector<std::pair<std::string, std::string>> names() const {
-    std::vector<std::pair<std::string, std::string>> out;
-    for (const Instruction& ins : program_.list()) out.emplace_back(ins.few->name, ins.many->name);
-    return out;
-  }
+  const std::vector<Bands>& bands() const { return bands_; }
   void run(PyTeam& team, const PyStep& step, size_t first, size_t last) { run_timed(team, step, first, last, nullptr); }
   std::vector<double> profile(PyTeam& team, const PyStep& step, size_t first, size_t last) {
     std::vector<double> clock(size());
@@ -125,6 +125,7 @@ class PyProgram {
     program_.run(team.team(), step.step, first, last, clock, now_s);
   }
   Program program_;
+  std::vector<Bands> bands_;  // of its instructions
 };
 
 py::list kernels() {
@@ -186,10 +187,10 @@ void fill_module(py::module_& m, const char* platform) {
 
   py::class_<PyProgram>(m, "Program", "A flat list of kernel calls.")
       .def(py::init<>())
-      .def("add", &PyProgram::add, py::arg("few"), py::arg("many"), py::arg("many_from"), py::arg("rows"), py::arg("fields"))
+      .def("add", &PyProgram::add, py::arg("bands"), py::arg("rows"), py::arg("fields"))
       .def("set", &PyProgram::set, py::arg("fields"), "New values of some fields, in every instruction.")
       .def("__len__", &PyProgram::size)
-      .def_property_readonly("names", &PyProgram::names)
+      .def_property_readonly("bands", &PyProgram::bands)
       .def("run", &PyProgram::run, py::arg("team"), py::arg("step"), py::arg("first"), py::arg("last"))
       .def("profile", &PyProgram::profile, py::arg("team"), py::arg("step"), py::arg("first") = 0,
            py::arg("last") = SIZE_MAX);

@@ -1,7 +1,7 @@
 // A recorded program: a flat list of kernel calls over a planned arena, run in one call without the interpreter.
 //
-// Each instruction holds its arguments ready-made (absolute pointers into arena, weights and inputs) and up to two kernels: one
-// for few rows, one from `many_from` rows on; levels agree bit for bit, so the choice never shows.
+// Each instruction holds its arguments ready-made (absolute pointers into arena, weights and inputs) and its kernels by number of
+// rows; levels agree bit for bit, so the choice never shows.
 // Callers run sub-ranges [first, last): the recorder cuts at every layer and at every attention | FFN seam.
 #pragma once
 #include <vector>
@@ -11,12 +11,25 @@
 
 namespace octavo {
 
+constexpr int kMaxBands = 4;
+
+// A kernel, and the rows from which it runs.
+struct Band {
+  int64_t from;
+  const KernelRow* row;
+};
+
 struct Instruction {
-  const KernelRow* few;
-  const KernelRow* many;  // may equal few
-  int64_t many_from;      // rows from which `many` runs
-  Rows rows;              // what is compared with many_from
+  Band bands[kMaxBands];  // ascending, the first from 0 on
+  int num_bands;
+  Rows rows;  // how many there are
   alignas(16) uint8_t args[kMaxArgsBytes];
+
+  const KernelRow& kernel(int64_t num_rows) const {
+    int at = 0;
+    while (at + 1 < num_bands && bands[at + 1].from <= num_rows) ++at;
+    return *bands[at].row;
+  }
 };
 
 class Program {
@@ -37,8 +50,7 @@ class Program {
         clock[first + i] = -start;
         if (i > 0) clock[first + i - 1] += start;
       }
-      const KernelRow* row = num_rows(ins.rows, step) >= ins.many_from ? ins.many : ins.few;
-      row->run(ins.args, step, lane);
+      ins.kernel(num_rows(ins.rows, step)).run(ins.args, step, lane);
     };
     if (first >= last) return;
     team.run(last - first, op);

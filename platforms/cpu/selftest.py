@@ -43,9 +43,9 @@ class NativeCell:
             raise PlatformError("copy_blocks: these ops have no pages")
         flat = np.array([len(pairs), *(page for pair in pairs for page in pair)], np.int32)
         program = module.Program()
-        name = self.native.table["copy_blocks"].many
+        bands = self.native.table["copy_blocks"].bands
         fields = {"pairs": flat.ctypes.data, "page_bytes": page_bytes(spec)}
-        program.add(name, name, 0, (_FIXED_ROWS, 1), fields)
+        program.add(bands, (_FIXED_ROWS, 1), fields)
         step = module.Step(0, 0, 0, None, None, None, None, None, None, None, ops.pages.address, [])
         program.run(self.team, step, 0, 1)
 

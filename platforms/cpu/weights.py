@@ -207,7 +207,7 @@ class PackedWeights:
     ) -> None:
         """Packs a tensor as outputs `first_row` and on of the panels at `address`; ModelError if it holds what is not finite."""
         num_in, outputs = part.shape if transpose else part.shape[::-1]
-        name = self.native.table[pack_op(part.format)].many
+        bands = self.native.table[pack_op(part.format)].bands
         bad = np.zeros(1, np.int32)
         fields = {
             "source": part.data.ctypes.data,
@@ -225,7 +225,7 @@ class PackedWeights:
             "bad": bad.ctypes.data,
         }
         program = self.native.module.Program()
-        program.add(name, name, 0, (3, outputs), fields)
+        program.add(bands, (3, outputs), fields)
         run_alone(self.native, self.team, program)
         if bad[0]:
             raise damage(part, transpose=transpose) or ModelError(

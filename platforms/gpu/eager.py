@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from octavo.platforms.gpu.recorder import GpuRecorder
@@ -13,7 +15,7 @@ class GpuEagerOps(EagerOps):
 
     recorder = GpuRecorder
 
-    def _which(self, few: str, many: str, rows: int) -> str:
-        if self._batch is not None and self.native.module.rows[many].is_beside:
+    def _which(self, bands: Sequence[tuple[int, str]], rows: int) -> str:
+        if self._batch is not None and self.native.module.rows[bands[-1][1]].is_beside:
             rows = int(np.diff(self._batch.query_start).max(initial=0))
-        return super()._which(few, many, rows)
+        return super()._which(bands, rows)

@@ -20,8 +20,8 @@ def copy_pages(native: GpuNative, pool: Any, page_bytes: int, pairs: list[tuple[
     """Copies whole pages of a pool (source, target), in order."""
     flat = np.array([len(pairs), *(page for pair in pairs for page in pair)], np.int32)
     address, held = native.hold(flat)
-    program, name = native.module.Program(), native.table["copy_blocks"].many
-    program.add(name, name, 0, (_FIXED, -(-page_bytes // 2048)), {"pairs": address, "page_bytes": page_bytes})
+    program, bands = native.module.Program(), native.table["copy_blocks"].bands
+    program.add(bands, (_FIXED, -(-page_bytes // 2048)), {"pairs": address, "page_bytes": page_bytes})
     program.run(None, native.module.Step(0, 0, 0, None, None, None, None, None, None, None, pool.address, []), 0, 1)
     del held  # freed behind the copies
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from octavo.platforms.gpu.device import Code, Device, Graph
 from octavo.platforms.gpu.grids import Sizes, grid_of
 from octavo.platforms.gpu.rows import STEP_BYTES, GpuRow
 from octavo.platforms.gpu.step import Step, StepMemory
+from octavo.platforms.select import of_rows
 
 SIMT, MMA = 1, 2
 #: levels, slowest first -> feature bits: plain arithmetic units, matrix units (gpu/mma.h); `fast` ones and Triton's
@@ -42,19 +43,17 @@ class Arena:
 
 @dataclass
 class Launch:
-    """One instruction: its kernels for few and for many rows, and its arguments behind room for the step's address."""
+    """One instruction: its kernels by number of rows (`select.Choice`), and its arguments behind room for the step's address."""
 
-    few: GpuRow
-    many: GpuRow
-    many_from: int
+    bands: tuple[tuple[int, GpuRow], ...]
     rows: tuple[int, int]
     arguments: bytearray
 
     def kernels(self, sizes: Sizes) -> tuple[GpuRow, ...]:
         """What runs for a step of these sizes."""
-        if self.many.is_beside:
-            return (self.few,) if sizes.most_new < self.many_from else (self.few, self.many)
-        return (self.few if sizes.rows < self.many_from else self.many,)
+        is_beside = self.bands[-1][1].is_beside
+        row = of_rows(self.bands, sizes.most_new if is_beside else sizes.rows)
+        return (self.bands[0][1], row) if row.is_beside else (row,)
 
 
 class GpuModule:
@@ -122,21 +121,23 @@ class Program:
         self.list: list[Launch] = []
         self.graphs: dict[Any, Graph] = {}
 
-    def add(self, few: str, many: str, many_from: int, rows: tuple[int, int], fields: Mapping[str, Any]) -> int:
-        row, other = self.module.rows[few], self.module.rows[many]
-        if row.fields != other.fields:
-            raise PlatformError(f"{few} and {many} take different arguments")
-        arguments = bytearray(STEP_BYTES + max(row.args_bytes, other.args_bytes))
-        row.pack(arguments, fields)
-        self.list.append(Launch(row, other, many_from, rows, arguments))
+    def add(self, bands: Sequence[tuple[int, str]], rows: tuple[int, int], fields: Mapping[str, Any]) -> int:
+        found = tuple((start, self.module.rows[name]) for start, name in bands)
+        first = found[0][1]
+        for _, row in found:
+            if row.fields != first.fields:
+                raise PlatformError(f"{first.name} and {row.name} take different arguments")
+        arguments = bytearray(STEP_BYTES + max(row.args_bytes for _, row in found))
+        first.pack(arguments, fields)
+        self.list.append(Launch(found, rows, arguments))
         return len(self.list) - 1
 
     def __len__(self) -> int:
         return len(self.list)
 
     @property
-    def names(self) -> list[tuple[str, str]]:
-        return [(launch.few.name, launch.many.name) for launch in self.list]
+    def bands(self) -> list[list[tuple[int, str]]]:
+        return [[(start, row.name) for start, row in launch.bands] for launch in self.list]
 
     def run(self, team: Any, step: Step, first: int, last: int) -> None:
         """Puts instructions [first, last) in the queue: as a graph, where there are many."""

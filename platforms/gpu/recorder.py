@@ -90,7 +90,7 @@ class GpuRecorder(Recorder):
         return super()._input_form(weight)
 
     def _linear_kernels(self, kind: str) -> Choice:
-        """Both of them take one form of inputs: where a chip or the self-test left but one fast kernel, the exact ones run."""
+        """All of them take one form of inputs: where a chip or the self-test left any rows no fast kernel, exact ones run."""
         choice = self.native.table[f"linear_{kind}"]
         if kind in FAST_PREPARE and not has_fast_inputs(choice):
             return replace(self.native, is_fast=False).table[f"linear_{kind}"]
@@ -105,8 +105,8 @@ class GpuRecorder(Recorder):
 
 
 def has_fast_inputs(choice: Choice) -> bool:
-    """Whether kernels for few rows and for many are of fast levels."""
-    return all(name.rsplit("__", 1)[1] in FAST_LEVELS for name in (choice.few, choice.many))
+    """Whether the kernels for any number of rows are of fast levels."""
+    return all(name.rsplit("__", 1)[1] in FAST_LEVELS for name in choice.kernels)
 
 
 def parts_bytes(capacity: Capacity, heads: int, kv_heads: int, head_dim: int, block_tokens: int, window: int) -> int:

@@ -179,7 +179,7 @@ class GpuWeights:
         """Packs a tensor as outputs `first_row` and on of the weight at `address`; ModelError if it holds what is not finite."""
         module = self.native.module
         num_in, outputs = part.shape if transpose else part.shape[::-1]
-        name = self.native.table["pack_i4" if part.format.startswith("i4g") else f"pack_{part.format}"].many
+        bands = self.native.table["pack_i4" if part.format.startswith("i4g") else f"pack_{part.format}"].bands
         bad = Arena(module.device, 4)
         sent = [self.native.hold(flat_bytes(part.data))]
         sent += [
@@ -192,7 +192,7 @@ class GpuWeights:
             "flags": form.flags, "scales": sent[1][0], "zeros": sent[2][0],
             "groups": 0 if part.scales is None else part.scales.shape[-1], "bad": bad.address,
         }  # fmt: skip
-        program.add(name, name, 0, (_FIXED, outputs), fields)
+        program.add(bands, (_FIXED, outputs), fields)
         program.run(None, module.Step(0, 0, 0, None, None, None, None, None, None, None, 0, []), 0, 1)
         if self.native.fetch(bad, 0, 4).view(np.int32)[0]:
             raise damage(part, transpose=transpose) or ModelError(

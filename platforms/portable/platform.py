@@ -60,6 +60,4 @@ class PortablePlatform(ReferencePlatform):
         from octavo.platforms.portable.ops import COMPILED
 
         levels = [(op, "numba" if op in COMPILED else "reference") for op in OPS]
-        return [
-            Variant(op, f"{op}__{level}", level, detail={"chosen": True, "rows": "few+many"}) for op, level in levels
-        ]
+        return [Variant(op, f"{op}__{level}", level, detail={"chosen": True, "from_rows": 0}) for op, level in levels]

@@ -6,7 +6,7 @@ names the kernels that ran.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.recorder import Recorder
 from octavo.platforms.recorded.symbols import Symbol, page_bytes
 from octavo.platforms.recorded.tables import RopeTables
+from octavo.platforms.select import of_rows
 from octavo.platforms.types import Batch, KVSpec, Rows
 
 F32 = NDArray[np.float32]
@@ -93,7 +94,7 @@ class EagerOps:
         if batch is not None:
             self._rope.fill(int(batch.positions.max(initial=0)) + 1)
         self._execute(recorded.program, self._step(tokens))
-        self.ran += [self._which(few, many, num_rows) for few, many in recorded.program.names]
+        self.ran += [self._which(bands, num_rows) for bands in recorded.program.bands]
         if output is None:
             return None
         rows = {"tokens": tokens, "logits": logits, "sequences": seqs}[output.rows]
@@ -105,9 +106,9 @@ class EagerOps:
     def _execute(self, program: Any, step: Any) -> None:
         program.run(self.team, step, 0, len(program))
 
-    def _which(self, few: str, many: str, rows: int) -> str:
+    def _which(self, bands: Sequence[tuple[int, str]], rows: int) -> str:
         """The kernel of an instruction that runs for this many rows."""
-        return many if few != many and rows >= self.native.table[few.rsplit("__", 1)[0]].many_from else few
+        return of_rows(bands, rows)
 
     def _step(self, tokens: int) -> Any:
         b = self._batch

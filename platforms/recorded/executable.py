@@ -138,7 +138,7 @@ class RecordedExecutable:
         program = self.recorded.program
         found: list[tuple[str, float]] = []
         for first, last in self._profiled():
-            names = [few for few, _ in program.names[first:last]]
+            names = [bands[0][1] for bands in program.bands[first:last]]
             found += zip(names, program.profile(self.team, step, first, last), strict=True)
         return found
 

@@ -65,7 +65,7 @@ class Native:
 
     def describe_levels(self) -> list[dict[str, Any]]:
         """Every level, slowest first: does the processor have it, may it be used, why not, and how many kernels it has."""
-        chosen = {name for choice in self.table.choices.values() for name in (choice.few, choice.many)}
+        chosen = {name for choice in self.table.choices.values() for name in choice.kernels}
         rows = []
         for level, bits in self.levels.items():
             kernels = [row.name for row in self.rows if row.level == level]

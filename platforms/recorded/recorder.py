@@ -263,7 +263,7 @@ class Recorder:
         for ins in self._list:
             choice = self._choice(ins)
             fields = {name: resolve(value) for name, value in ins.fields.items()}
-            program.add(choice.few, choice.many, choice.many_from, self._rows_field(ins.rows), fields)
+            program.add(choice.bands, self._rows_field(ins.rows), fields)
         address = 0 if output is None else resolve(self._at(output))
         head_at = self.head_at if self.head_at >= 0 else len(self._list)
         linear = [self.native.table[op].many_from for op in self.ops() if op.startswith("linear_")]

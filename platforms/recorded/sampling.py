@@ -69,7 +69,8 @@ class NativeSampler:
         return int(self._work.address)
 
     def _record(self, fields: dict[str, Any]) -> None:
-        self._kernel = name = self.native.table["sample"].many
+        choice = self.native.table["sample"]
+        self._kernel = choice.many
         self._program = self.native.module.Program()
         for stage in range(_STAGES):
-            self._program.add(name, name, 0, _FIXED_ROWS, fields | {"stage": stage})
+            self._program.add(choice.bands, _FIXED_ROWS, fields | {"stage": stage})

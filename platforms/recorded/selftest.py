@@ -158,7 +158,7 @@ class SelfTest(ABC):
 
     def _kernels(self, native: Native, case: Case) -> tuple[str, ...]:
         choices = [native.table[op] for op in case.covers if op in native.table]
-        return tuple(dict.fromkeys(name for choice in choices for name in (choice.few, choice.many)))
+        return tuple(dict.fromkeys(name for choice in choices for name in choice.kernels))
 
     def _level(self, kernel: str) -> str:
         return next(row.level for row in self.native.rows if row.name == kernel)

@@ -154,7 +154,7 @@ class ReferencePlatform:
         return ReferenceExecutable(model, spec, capacity)
 
     def variants(self) -> list[Variant]:
-        return [Variant(op, f"{op}__reference", "reference", detail={"chosen": True, "rows": "few+many"}) for op in OPS]
+        return [Variant(op, f"{op}__reference", "reference", detail={"chosen": True, "from_rows": 0}) for op in OPS]
 
     def diagnose(self, *, is_testing_all: bool = False) -> dict[str, Any]:
         """The reference is what others are tested against."""

@@ -94,8 +94,8 @@ def run(kernel: Kernel, fields: dict[str, Any], *, step: Any = None, threads: in
     """Runs `kernel` once. Arrays among the fields become addresses; asserts that it, and nothing else, is in the program."""
     program = kernel.module.Program()
     values = {k: (v.ctypes.data if isinstance(v, np.ndarray) else 0 if v is None else v) for k, v in fields.items()}
-    program.add(kernel.name, kernel.name, 0, (FIXED, 1), values)
-    assert program.names == [(kernel.name, kernel.name)]
+    program.add([(0, kernel.name)], (FIXED, 1), values)
+    assert program.bands == [[(0, kernel.name)]]
     program.run(team(kernel.module, threads), step or make_step(kernel.module), 0, 1)
 
 

@@ -14,7 +14,7 @@ def copy(ops: object, pairs: list[tuple[int, int]], size: int) -> None:
     module = ops.native.module
     program = module.Program()
     name = f"copy_blocks__{lowest()}"
-    program.add(name, name, 0, (3, 1), {"pairs": flat.ctypes.data, "page_bytes": size})
+    program.add([(0, name)], (3, 1), {"pairs": flat.ctypes.data, "page_bytes": size})
     step = module.Step(0, 0, 0, None, None, None, None, None, None, None, ops.pages.address, [])
     program.run(ops.team, step, 0, 1)
 

@@ -113,4 +113,4 @@ def test_a_kernel_of_a_level_this_processor_lacks_is_refused_by_name() -> None:
     fields = {field: 0 for op, _, _, _, names in module.kernels() if op == "greedy_head" for field in names}
     fields |= {"linear.rows": (3, 1), "few": name, "many": f"linear_f32__{lowest()}"}
     with pytest.raises(ValueError, match=rf"{name}: this processor lacks its features"):
-        program.add(head, head, 0, (3, 1), fields)
+        program.add([(0, head)], (3, 1), fields)

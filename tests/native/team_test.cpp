@@ -83,7 +83,8 @@ int check_program(int threads, int spin, int64_t count, int64_t chunk, int ops, 
   std::vector<int64_t> owner(count);
   for (int op = 0; op < ops; ++op) {
     Instruction ins{};
-    ins.few = ins.many = &kRow;
+    ins.bands[0] = {0, &kRow};
+    ins.num_bands = 1;
     ins.rows = Rows{octavo::kFixed, 1};
     const Args args{buffers[op % 2].data(), buffers[(op + 1) % 2].data(), owner.data(), count, chunk};
     std::memcpy(ins.args, &args, sizeof args);
@@ -187,6 +188,19 @@ int check_empty_ops(int threads, long runs) {
   return 0;
 }
 
+// A kernel runs from its band's first row to the one before the next band's.
+int check_bands() {
+  const KernelRow rows[3] = {kRow, kRow, kRow};
+  const Instruction ins{{{0, &rows[0]}, {17, &rows[1]}, {65, &rows[2]}}, 3, {}, {}};
+  const struct {
+    int64_t num_rows;
+    int band;
+  } wanted[] = {{0, 0}, {16, 0}, {17, 1}, {64, 1}, {65, 2}, {1 << 20, 2}};
+  for (const auto& want : wanted)
+    if (&ins.kernel(want.num_rows) != &rows[want.band]) return fail("the kernel of other rows", 1, want.num_rows, want.band);
+  return 0;
+}
+
 // Two teams in one process, driven from two threads at the same time: no state is shared between them.
 int check_two_teams(long runs) {
   int results[2] = {0, 0};
@@ -209,7 +223,7 @@ int main(int argc, char** argv) {
     if (check_denormals(threads) || check_empty_ops(threads, runs) || check_ends(threads, runs)) return 1;
   }
   for (int round = 0; round < 50; ++round) octavo::Team team(1 + round % 16, round % 3);  // made and dropped without a run
-  if (check_late_thread(2) || check_late_thread(5) || check_two_teams(runs)) return 1;
+  if (check_bands() || check_late_thread(2) || check_late_thread(5) || check_two_teams(runs)) return 1;
   std::printf("team_test: %d programs, %ld runs each, 1 to 16 threads: right\n", programs, runs);
   return 0;
 }

@@ -175,7 +175,7 @@ def triton_cell() -> Cell:
 
     def levels_of(op: str) -> set[str]:
         mine = [choice for name, choice in native.table.choices.items() if name.startswith(op)]
-        return {kernel.rsplit("__", 1)[1] for choice in mine for kernel in (choice.few, choice.many)}
+        return {kernel.rsplit("__", 1)[1] for choice in mine for kernel in choice.kernels}
 
     return Cell(
         "gpu", "triton-interpret", ops, lambda: GpuWeights(native), DeviceSampler(native).sample_host, levels_of,
@@ -221,7 +221,7 @@ def native_cell(level: str) -> Cell:
     def levels_of(op: str) -> set[str]:
         """The levels of the kernels chosen for an op's kernels under this cell's features."""
         mine = [choice for name, choice in native.table.choices.items() if name.startswith(op)]
-        return {kernel.rsplit("__", 1)[1] for choice in mine for kernel in (choice.few, choice.many)}
+        return {kernel.rsplit("__", 1)[1] for choice in mine for kernel in choice.kernels}
 
     sampler = NativeSampler(native, platform.team)
     return Cell(name, level, ops, platform.weights, sampler.sample, levels_of, how=how, is_exact=numerics == "exact")

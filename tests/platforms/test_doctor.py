@@ -13,8 +13,11 @@ import pytest
 from octavo.engine.config import ENVIRONMENT
 from octavo.engine.errors import PlatformError
 from octavo.engine.memory import MemoryPlan
+from octavo.engine.server.commands.doctor import lines
+from octavo.platforms import registry
 from octavo.platforms.cpu.packed_cache import PackedCache
 from octavo.platforms.doctor import _ranges, kernel_rows, report
+from octavo.platforms.reference.platform import ReferencePlatform
 from octavo.platforms.registry import PLATFORMS
 from octavo.platforms.select import FAST_LEVELS
 from octavo.platforms.types import Variant
@@ -101,8 +104,6 @@ def test_impossible_choice_is_reported_not_raised(name: str, value: str, monkeyp
 
 
 def test_refused_platform_keeps_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from octavo.platforms import registry
-
     def broken(*_: Any) -> Any:
         raise PlatformError("never made")
 
@@ -149,10 +150,10 @@ def test_memory_plan_is_shown() -> None:
 
 def test_kernels_for_few_and_many_rows_are_told_apart() -> None:
     variants = [
-        Variant("linear", "linear__amx", "amx", "", {"chosen": True, "rows": "many"}),
-        Variant("linear", "linear__avx2", "avx2", "", {"chosen": True, "rows": "few"}),
-        Variant("linear", "linear__next", "next", "no such chip", {"chosen": False, "rows": ""}),
-        Variant("rope", "rope__avx2", "avx2", "", {"chosen": True, "rows": "few+many"}),
+        Variant("linear", "linear__amx", "amx", "", {"chosen": True, "from_rows": 16}),
+        Variant("linear", "linear__avx2", "avx2", "", {"chosen": True, "from_rows": 0}),
+        Variant("linear", "linear__next", "next", "no such chip", {"chosen": False, "from_rows": None}),
+        Variant("rope", "rope__avx2", "avx2", "", {"chosen": True, "from_rows": 0}),
     ]
     assert kernel_rows(variants) == [
         {
@@ -163,6 +164,19 @@ def test_kernels_for_few_and_many_rows_are_told_apart() -> None:
         },
         {"op": "rope", "kernel": "rope__avx2", "many_rows": None, "refused": []},
     ]
+
+
+def test_more_than_two_kernels_of_an_op_are_told_with_their_rows() -> None:
+    starts = {"triton": 65, "mmafast": 0, "simt": None, "mmafastwide": 17}
+    variants = [Variant("linear", f"linear__{level}", level, "", {"from_rows": at}) for level, at in starts.items()]
+    (row,) = kernel_rows(variants)
+    assert (row["kernel"], row["many_rows"]) == ("linear__mmafast", "linear__triton")
+    assert row["bands"] == [
+        {"from_rows": 0, "kernel": "linear__mmafast"},
+        {"from_rows": 17, "kernel": "linear__mmafastwide"},
+        {"from_rows": 65, "kernel": "linear__triton"},
+    ]
+    assert "0 linear__mmafast; 17 linear__mmafastwide; 65 linear__triton" in "\n".join(lines([row]))
 
 
 def test_cpu_ranges() -> None:

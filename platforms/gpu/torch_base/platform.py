@@ -110,7 +110,7 @@ class TorchPlatform:
         return TorchExecutable(model, spec, capacity, self.device, self.gate.cell.sample)
 
     def variants(self) -> list[Variant]:
-        return [Variant(op, f"{op}__{LEVEL}", LEVEL, detail={"chosen": True, "rows": "few+many"}) for op in OPS]
+        return [Variant(op, f"{op}__{LEVEL}", LEVEL, detail={"chosen": True, "from_rows": 0}) for op in OPS]
 
     def diagnose(self, *, is_testing_all: bool = False) -> dict[str, Any]:
         """The self-test on the device; all of it is what a start would run, and more."""

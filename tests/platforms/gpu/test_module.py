@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.platforms.gpu.host_device import HostDevice, HostGraph, folder
 from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu.buckets import MOST_ROWS, ROWS, bucket_of
 from octavo.platforms.gpu.code import open_module
-from octavo.platforms.gpu.module import Arena, GpuModule
+from octavo.platforms.gpu.grids import Sizes
+from octavo.platforms.gpu.module import Arena, GpuModule, Launch
 from octavo.platforms.select import MANY_FROM
 
 pytestmark = pytest.mark.skipif(bool(missing("host")), reason=missing("host"))
@@ -44,7 +46,29 @@ def test_a_step_takes_the_next_larger_bucket() -> None:
 )
 def test_arguments_that_a_kernel_lacks_or_needs_are_named(module: GpuModule, fields: dict[str, Any], word: str) -> None:
     with pytest.raises(PlatformError, match=word):
-        module.Program().add("gather_rows__simt", "gather_rows__simt", 0, (1, 0), fields)
+        module.Program().add([(0, "gather_rows__simt")], (1, 0), fields)
+
+
+def test_a_launch_takes_the_kernel_of_its_rows(module: GpuModule) -> None:
+    low, mid, top = (
+        replace(module.rows["linear_bf16__simt"], level=level) for level in ("mmafast", "mmafastwide", "triton")
+    )
+    launch = Launch(((0, low), (17, mid), (65, top)), (0, 0), bytearray())
+    assert [launch.kernels(Sizes(rows))[0].level for rows in (1, 16, 17, 64, 65, 512)] == [
+        *("mmafast", "mmafast", "mmafastwide", "mmafastwide", "triton", "triton")
+    ]
+
+
+def test_attention_for_many_tokens_runs_beside_that_for_few(module: GpuModule) -> None:
+    few, many = (module.rows[f"paged_attention_bf16_d64__{level}"] for level in ("mmafast", "mmafastwide"))
+    launch = Launch(((0, few), (16, many)), (0, 0), bytearray())
+    assert launch.kernels(Sizes(40, seqs=3, most_new=15)) == (few,)
+    assert launch.kernels(Sizes(40, seqs=3, most_new=16)) == (few, many)
+
+
+def test_kernels_of_one_instruction_take_one_list_of_arguments(module: GpuModule) -> None:
+    with pytest.raises(PlatformError, match="gather_rows__simt and add__simt take different arguments"):
+        module.Program().add([(0, "gather_rows__simt"), (17, "add__simt")], (1, 0), {})
 
 
 def test_memory_comes_as_zeros_and_goes_back(module: GpuModule) -> None:

@@ -15,6 +15,8 @@ from octavo.engine.errors import PlatformError
 from octavo.platforms import registry
 from octavo.platforms.gpu.platform import GpuPlatform
 from octavo.platforms.registry import Entry
+from octavo.platforms.select import MANY_FROM
+from octavo.platforms.selftest.cases import FEW, MANY, TILES
 
 pytestmark = pytest.mark.skipif(bool(missing("host")), reason=missing("host"))
 
@@ -26,6 +28,16 @@ def test_every_kernel_has_the_bits_that_its_level_promises(wave: int) -> None:
     assert not platform.selftest.refused
     assert platform.selftest.num_passed > 60
     platform.device.check()  # type: ignore[attr-defined]
+
+
+def test_its_cases_have_rows_of_every_band() -> None:
+    for (op, level), start in MANY_FROM.items():
+        if op == "linear_" and level.startswith(("mma", "triton")):
+            others = [
+                rows for (other, name), rows in MANY_FROM.items() if other == op and name.startswith(("mma", "triton"))
+            ]
+            end = min((rows for rows in others if rows > start), default=1 << 30)
+            assert any(start <= rows < end for rows in (FEW, MANY, TILES[0])), f"no case has {start} to {end - 1} rows"
 
 
 def faulty(kernel: str, **change: int) -> GpuPlatform:
@@ -54,7 +66,7 @@ def test_a_wrong_tile_is_found_and_its_level_is_not_used(
     assert level in platform.selftest.refused and level not in platform.levels
     assert f"level {level} is not used" in caplog.text
     choice = platform.native.table[kernel.rsplit("__", 1)[0]]
-    assert kernel not in (choice.few, choice.many)
+    assert kernel not in choice.kernels
 
 
 def test_where_no_level_is_right_nothing_is_served() -> None:

@@ -50,7 +50,7 @@ def prefer(native: GpuNative) -> None:
     exact = replace(native, is_fast=False).table
     for op, choice in native.table.choices.items():
         if choice.many.endswith("__triton"):
-            native.table.choices[op] = replace(choice, few=choice.many, many_from=0)
+            native.table.choices[op] = replace(choice, bands=((0, choice.many),))
         elif op in exact:
             native.table.choices[op] = exact[op]
 

@@ -35,7 +35,7 @@ def module_with_fast_levels() -> Any:
 
 
 def fast_choices(native: Native) -> set[str]:
-    names = {name for choice in native.table.choices.values() for name in (choice.few, choice.many)}
+    names = {name for choice in native.table.choices.values() for name in choice.kernels}
     return {name for name in names if name.rsplit("__", 1)[1] in FAST_LEVELS}
 
 

@@ -71,10 +71,11 @@ class FaultyProgram:
         self.program = program
         self.wrong = wrong
 
-    def add(self, few: str, many: str, many_from: int, rows: Any, fields: dict[str, Any]) -> None:
+    def add(self, bands: Any, rows: Any, fields: dict[str, Any]) -> None:
+        few = bands[0][1]
         if few in self.wrong:
             fields = next(fault for prefix, fault in FAULTS.items() if few.startswith(prefix))(fields)
-        self.program.add(few, many, many_from, rows, fields)
+        self.program.add(bands, rows, fields)
 
     def __len__(self) -> int:
         return len(self.program)
