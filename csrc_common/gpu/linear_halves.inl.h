@@ -156,7 +156,7 @@ OCTAVO_GPU_FN void linear_halves_wide(const Step& step, const LinearArgs& a, int
   SumsF32 sums[kHalvesPanels][kHalvesTiles];
   HalvesStage inputs;
   if (kSharesInputs) {
-    inputs.fetch(a, 2 * a.ldx, first_row, rows, 0, steps);
+    inputs.fetch_steps(a, 2 * a.ldx, first_row, rows, 0, steps);
     inputs.store(shared);
     sync_shared();
   }
@@ -170,7 +170,7 @@ OCTAVO_GPU_FN void linear_halves_wide(const Step& step, const LinearArgs& a, int
 #pragma unroll
     for (int g = 0; g < 4; ++g) {
       const int64_t next = 2 * record + g / 2 + 1;
-      if (kSharesInputs && g % 2 == 0 && next < stages) inputs.fetch(a, 2 * a.ldx, first_row, rows, next, steps);
+      if (kSharesInputs && g % 2 == 0 && next < stages) inputs.fetch_steps(a, 2 * a.ldx, first_row, rows, next, steps);
       OperandF16 w[kHalvesPanels];
       for (int p = 0; p < kHalvesPanels; ++p) zeros[p].weights(w[p], codes[p], g);
 #pragma unroll

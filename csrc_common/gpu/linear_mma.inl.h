@@ -3,7 +3,7 @@
 //   few   up to 16 rows at a time: a block computes one panel of 16 outputs; its four waves take records in turn and add what they
 //         have in order, so that four times as many loads are on their way. Memory's bandwidth is the limit.
 //   wide  a wave computes 4 (or 2) panels x 4 (or 2) tiles of 16 rows in registers; the four waves of a block share
-//         the rows of inputs, through shared memory but for f16.
+//         the rows of inputs, through shared memory.
 //
 // int8 sums are exact, so w8a8 has the bits of CPUs (levels mma and mmawide). bfloat16 products are added in another order than
 // the contract's (levels mmafast and mmafastwide): within the bounds of the case tables, the same in every run; a row's result
@@ -22,7 +22,6 @@ constexpr int kAhead = 4;  // steps whose loads are on their way together
 // How a format goes through matrix units: steps of 32 inputs, in order.
 struct MmaBF16 {
   static constexpr int kWideTiles = 4, kWidePanels = kValues == 4 ? 4 : 2;  // lanes of wave32 hold twice as many sums
-  static constexpr bool kShares = true;  // inputs of many rows come through shared memory
   using Operand = OperandBF16;
   using Inputs = OperandBF16;
   using Sums = SumsF32;
@@ -39,7 +38,11 @@ struct MmaBF16 {
       return static_cast<const uint16_t*>(a.x) + at * a.ldx + step * kDenseRecord + q * kUnit;
     });
   }
-  OCTAVO_GPU_FN int64_t row_bytes() const { return 2 * a.ldx; }
+  static constexpr int kStageSteps = 2;  // of many rows, whose inputs come through shared memory
+  template <class Stage>
+  OCTAVO_GPU_FN void fetch(Stage& to, int64_t first_row, int64_t rows, int64_t stage) const {
+    to.fetch_steps(a, 2 * a.ldx, first_row, rows, stage, steps);
+  }
   OCTAVO_GPU_FN float result(float sum, int64_t, int64_t) const { return sum; }
 };
 
@@ -54,7 +57,6 @@ OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const PairF16& b) {
 
 struct MmaF16 {
   static constexpr int kWideTiles = kValues == 4 ? 4 : 2, kWidePanels = 4;
-  static constexpr bool kShares = false;  // they are two parts
   using Operand = OperandF16;
   using Inputs = PairF16;
   using Sums = SumsF32;
@@ -70,12 +72,16 @@ struct MmaF16 {
     load_halves(to.high, x, a.ldx, first_row, rows);
     load_halves(to.low, x + round_up(a.k, kCodesRecord), a.ldx, first_row, rows);
   }
+  static constexpr int kStageSteps = 1;  // the high and the low part of it
+  template <class Stage>
+  OCTAVO_GPU_FN void fetch(Stage& to, int64_t first_row, int64_t rows, int64_t stage) const {
+    to.fetch(a, 2 * a.ldx, first_row, rows, 64 * stage, 64 * stage + 2 * round_up(a.k, kCodesRecord));
+  }
   OCTAVO_GPU_FN float result(float sum, int64_t row, int64_t) const { return sum * a.scales[row * a.lds]; }
 };
 
 struct MmaW8A8 {
   static constexpr int kWideTiles = 4, kWidePanels = kValues == 4 ? 4 : 2;  // lanes of wave32 hold twice as many sums
-  static constexpr bool kShares = true;
   using Operand = OperandRuns8;
   using Inputs = OperandRuns8;
   using Sums = SumsI32;
@@ -84,7 +90,11 @@ struct MmaW8A8 {
   int64_t steps;
   OCTAVO_GPU_FN explicit MmaW8A8(const LinearArgs& args)
       : a(args), lay(args.n, args.k, args.k), steps(ceil_div(args.k, Runs8::kRunInputs)) {}
-  OCTAVO_GPU_FN int64_t row_bytes() const { return a.ldx; }
+  static constexpr int kStageSteps = 2;
+  template <class Stage>
+  OCTAVO_GPU_FN void fetch(Stage& to, int64_t first_row, int64_t rows, int64_t stage) const {
+    to.fetch_steps(a, a.ldx, first_row, rows, stage, steps);
+  }
   OCTAVO_GPU_FN void weights(Operand& to, int64_t panel, int64_t step) const {
     const auto* record = static_cast<const uint8_t*>(a.weight) + lay.panel(panel) + step * Runs8::kRunBytes;
     load_operand(to, [&](int row, int q) { return record + (q * kPanel + row) * 16; });
@@ -137,35 +147,27 @@ OCTAVO_GPU_FN void linear_few(const Step& step, const LinearArgs& a) {
   }
 }
 
-// Where a tile's inputs come from: shared memory, or memory. (clang does not inline closures of so much.)
+// Step `at` of a stage, of one tile of rows.
+template <class Stage, class Operand>
+OCTAVO_GPU_FN void load_inputs(Operand& to, const int32_t* stage, int tile, int at) {
+  Stage::load(to, stage, tile, at);
+}
 template <class Stage>
-struct SharedInputs {
-  const int32_t* stage;
-  int step;
-  template <class Inputs>
-  OCTAVO_GPU_FN void operator()(Inputs& to, int tile) const {
-    Stage::load(to, stage, tile, step);
-  }
-};
-template <class Format>
-struct OwnInputs {
-  const Format& format;
-  int64_t first_row, rows, step;
-  OCTAVO_GPU_FN void operator()(typename Format::Inputs& to, int tile) const {
-    format.inputs(to, first_row + tile * kTile, rows, step);
-  }
-};
+OCTAVO_GPU_FN void load_inputs(PairF16& to, const int32_t* stage, int tile, int) {
+  Stage::load(to.high, stage, tile, 0);
+  Stage::load(to.low, stage, tile, 1);
+}
 
-// A step of all panels and tiles of a wave; `load(to, tile)` brings a tile's inputs.
-template <class Format, class Load>
+// A step of all panels and tiles of a wave; of inputs it is step `at` of a stage.
+template <class Stage, class Format>
 OCTAVO_GPU_FN void take_step(typename Format::Sums (&sums)[Format::kWidePanels][Format::kWideTiles], const Format& format,
-                             int64_t first_panel, int64_t panels, int64_t step, Load&& load) {
+                             int64_t first_panel, int64_t panels, int64_t step, const int32_t* stage, int at) {
   typename Format::Operand w[Format::kWidePanels];
   typename Format::Inputs x[Format::kWideTiles];
 #pragma unroll
   for (int p = 0; p < Format::kWidePanels; ++p) format.weights(w[p], first_panel + p < panels ? first_panel + p : panels - 1, step);
 #pragma unroll
-  for (int t = 0; t < Format::kWideTiles; ++t) load(x[t], t);
+  for (int t = 0; t < Format::kWideTiles; ++t) load_inputs<Stage>(x[t], stage, t, at);
 #pragma unroll
   for (int p = 0; p < Format::kWidePanels; ++p)
 #pragma unroll
@@ -174,10 +176,10 @@ OCTAVO_GPU_FN void take_step(typename Format::Sums (&sums)[Format::kWidePanels][
 
 template <class Format>
 OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
-  constexpr int kWideTiles = Format::kWideTiles, kWidePanels = Format::kWidePanels;
+  constexpr int kWideTiles = Format::kWideTiles, kWidePanels = Format::kWidePanels, kSteps = Format::kStageSteps;
   using Word = decltype(typename Format::Sums{}.v[0] + typename Format::Sums{}.v[0]);
   using Stage = UnitStage<kWideTiles>;
-  constexpr int kStages = Format::kShares ? 2 * Stage::kWords : 0, kOut = kMmaWaves * kStaged<kWideTiles>;
+  constexpr int kStages = 2 * Stage::kWords, kOut = kMmaWaves * kStaged<kWideTiles>;
   OCTAVO_SHARED(Words4, shared_units, (kStages > kOut ? kStages : kOut) / 4);
   int32_t* const shared = shared_units[0].w;
   const Format format(a);
@@ -186,26 +188,20 @@ OCTAVO_GPU_FN void linear_wide(const Step& step, const LinearArgs& a) {
   const int64_t panels = ceil_div(a.n, kPanel);
   if (first_row >= rows) return;
   typename Format::Sums sums[kWidePanels][kWideTiles];
-  if constexpr (Format::kShares) {
-    Stage inputs;
-    inputs.fetch(a, format.row_bytes(), first_row, rows, 0, format.steps);
-    inputs.store(shared);
-    sync_shared();
-    for (int64_t stage = 0; Stage::kSteps * stage < format.steps; ++stage) {
-      const bool is_more = Stage::kSteps * (stage + 1) < format.steps;
-      if (is_more) inputs.fetch(a, format.row_bytes(), first_row, rows, stage + 1, format.steps);
+  Stage inputs;
+  format.fetch(inputs, first_row, rows, 0);
+  inputs.store(shared);
+  sync_shared();
+  for (int64_t stage = 0; kSteps * stage < format.steps; ++stage) {
+    const bool is_more = kSteps * (stage + 1) < format.steps;
+    if (is_more) format.fetch(inputs, first_row, rows, stage + 1);
 #pragma unroll
-      for (int i = 0; i < Stage::kSteps; ++i) {
-        if (Stage::kSteps * stage + i >= format.steps) break;
-        take_step(sums, format, first_panel, panels, Stage::kSteps * stage + i,
-                  SharedInputs<Stage>{shared + stage % 2 * Stage::kWords, i});
-      }
-      if (is_more) inputs.store(shared + (stage + 1) % 2 * Stage::kWords);
-      sync_shared();
+    for (int i = 0; i < kSteps; ++i) {
+      if (kSteps * stage + i >= format.steps) break;
+      take_step<Stage>(sums, format, first_panel, panels, kSteps * stage + i, shared + stage % 2 * Stage::kWords, i);
     }
-  } else {
-    for (int64_t s = 0; s < format.steps; ++s)
-      take_step(sums, format, first_panel, panels, s, OwnInputs<Format>{format, first_row, rows, s});
+    if (is_more) inputs.store(shared + (stage + 1) % 2 * Stage::kWords);
+    sync_shared();
   }
   // Panel by panel through shared memory: sums must have fixed places in registers, and what follows a product is long.
   Word* mine = reinterpret_cast<Word*>(shared) + wave() * kStaged<kWideTiles>;

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "gpu/f8.h"
-#include "gpu/mma_tiles.h"
+#include "gpu/mma_inputs.h"
 
 #if defined(__gfx950__)
 
@@ -45,6 +45,30 @@ OCTAVO_GPU_FN void mx_codes(OperandMx& to, const Codes8::Raw& raw) {
   }
 }
 
+// A power of two as the instruction takes it.
+OCTAVO_GPU_FN int32_t mx_scale(float scale) { return static_cast<int32_t>(static_cast<uint32_t>(word_of_float(scale)) >> 23); }
+
+// Those of a record's groups, for the rows of `tiles` tiles: [row][group].
+template <int tiles>
+struct MxScales {
+  static constexpr int kWords = tiles * kTile * 4, kEach = kWords / kMmaThreads;
+  static_assert(kEach * kMmaThreads == kWords);
+  int32_t held[kEach];
+  static OCTAVO_GPU_FN int place(int row, int group) { return 4 * row + group; }
+  OCTAVO_GPU_FN void fetch(const LinearArgs& a, int64_t first_row, int64_t rows, int64_t record, int64_t groups) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int at = thread() + i * kMmaThreads;
+      const int64_t row = first_row + at / 4 < rows ? first_row + at / 4 : rows - 1, g = 4 * record + at % 4;
+      held[i] = mx_scale(a.scales[row * a.lds + (g < groups ? g : groups - 1)]);
+    }
+  }
+  OCTAVO_GPU_FN void store(int32_t* shared) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) shared[thread() + i * kMmaThreads] = held[i];
+  }
+};
+
 template <class Format>
 struct MxProduct {
   using Codes = typename Format::Codes;
@@ -64,21 +88,29 @@ struct MxProduct {
     to.scale = (weight + lay.scales())[lay.entry(panel, group(record), lane() % 16)];
     mx_codes(to, codes.raw[0]);
   }
-  // In the order in which codes lie in a unit: E2M1 inputs 0, 4, 1, 5, 2, 6, 3, 7.
   OCTAVO_GPU_FN void inputs(OperandMx& to, int64_t first_row, int64_t rows, int64_t record) const {
     const int64_t row = first_row + lane() % 16 < rows ? first_row + lane() % 16 : rows - 1;
     const uint8_t* x = static_cast<const uint8_t*>(a.x) + row * a.ldx + record * kCodesRecord + 16 * (lane() / 16);
-    to.scale = static_cast<int32_t>(static_cast<uint32_t>(word_of_float(a.scales[row * a.lds + group(record)])) >> 23);
-    for (int half = 0; half < 2; ++half) {
-      const Words4 run = *reinterpret_cast<const Words4*>(x + 64 * half);
-      for (int i = 0; i < 4; i += 2) {
-        int32_t* w = to.w + 4 * half + i;
-        if constexpr (Format::is4) {
-          w[0] = static_cast<int32_t>(__builtin_amdgcn_perm(run.w[i + 1], run.w[i], 0x05010400));
-          w[1] = static_cast<int32_t>(__builtin_amdgcn_perm(run.w[i + 1], run.w[i], 0x07030602));
-        } else {
-          w[0] = run.w[i], w[1] = run.w[i + 1];
-        }
+    to.scale = mx_scale(a.scales[row * a.lds + group(record)]);
+    for (int half = 0; half < 2; ++half) run(to, half, *reinterpret_cast<const Words4*>(x + 64 * half));
+  }
+  // The same of a tile in shared memory.
+  template <class Stage, class Scales>
+  static OCTAVO_GPU_FN void inputs(OperandMx& to, const int32_t* shared, int tile) {
+    const int row = tile * kTile + lane() % 16;
+    to.scale = shared[Stage::kWords + Scales::place(row, lane() / 16)];
+    for (int half = 0; half < 2; ++half)
+      run(to, half, *reinterpret_cast<const Words4*>(shared + Stage::place(row, half, lane() / 16)));
+  }
+  // 16 inputs in the order in which codes lie in a unit: E2M1 inputs 0, 4, 1, 5, 2, 6, 3, 7.
+  static OCTAVO_GPU_FN void run(OperandMx& to, int half, const Words4& from) {
+    for (int i = 0; i < 4; i += 2) {
+      int32_t* w = to.w + 4 * half + i;
+      if constexpr (Format::is4) {
+        w[0] = static_cast<int32_t>(__builtin_amdgcn_perm(from.w[i + 1], from.w[i], 0x05010400));
+        w[1] = static_cast<int32_t>(__builtin_amdgcn_perm(from.w[i + 1], from.w[i], 0x07030602));
+      } else {
+        w[0] = from.w[i], w[1] = from.w[i + 1];
       }
     }
   }
@@ -132,23 +164,45 @@ OCTAVO_GPU_FN void linear_mx_few(const Step& step, const LinearArgs& a) {
 // As many panels and tiles as gpu/linear_f8_mma.inl.h has: the table of kernels is one for all chips of a width of waves.
 template <class Format, int panels_of, int tiles>
 OCTAVO_GPU_FN void linear_mx_wide(const Step& step, const LinearArgs& a) {
-  OCTAVO_SHARED(float, staged, kMmaWaves * kStaged<tiles>);
+  using Stage = UnitStage<tiles>;
+  using Scales = MxScales<tiles>;
+  constexpr int kBuffer = Stage::kWords + Scales::kWords, kOut = kMmaWaves * kStaged<tiles>;
+  OCTAVO_SHARED(Words4, units, (2 * kBuffer > kOut ? 2 * kBuffer : kOut) / 4);
+  int32_t* const shared = units[0].w;
   const MxProduct<Format> product(a);
   const int64_t first_panel = (static_cast<int64_t>(block_y()) * kMmaWaves + wave()) * panels_of, panels = product.lay.panels;
   const int64_t first_row = static_cast<int64_t>(block_x()) * tiles * kTile, rows = num_rows(a.rows, step);
-  if (first_row >= rows || first_panel >= panels) return;
+  const int64_t records = product.lay.records;
+  if (first_row >= rows) return;
+  Stage inputs;
+  Scales scales;
+  const auto fetch = [&](int64_t record) {
+    inputs.fetch(a, a.ldx, first_row, rows, record * kCodesRecord, record * kCodesRecord + 64);
+    scales.fetch(a, first_row, rows, record, product.lay.groups);
+  };
+  const auto store = [&](int32_t* to) {
+    inputs.store(to);
+    scales.store(to + Stage::kWords);
+  };
+  fetch(0);
+  store(shared);
+  sync_shared();
   SumsF32 sums[panels_of][tiles];
-  for (int64_t record = 0; record < product.lay.records; ++record) {
+  for (int64_t record = 0; record < records; ++record) {
+    const bool is_more = record + 1 < records;
+    if (is_more) fetch(record + 1);
     OperandMx w[panels_of];
 #pragma unroll
     for (int p = 0; p < panels_of; ++p) product.weights(w[p], first_panel + p < panels ? first_panel + p : panels - 1, record);
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
       OperandMx x;
-      product.inputs(x, first_row + t * kTile, rows, record);
+      product.template inputs<Stage, Scales>(x, shared + record % 2 * kBuffer, t);
 #pragma unroll
       for (int p = 0; p < panels_of; ++p) product.multiply(sums[p][t], w[p], x);
     }
+    if (is_more) store(shared + (record + 1) % 2 * kBuffer);
+    sync_shared();
   }
 #pragma unroll
   for (int p = 0; p < panels_of; ++p) {
@@ -157,7 +211,7 @@ OCTAVO_GPU_FN void linear_mx_wide(const Step& step, const LinearArgs& a) {
     for (int t = 0; t < tiles; ++t)
 #pragma unroll
       for (int v = 0; v < kValues; ++v) values[t][v] = sums[p][t].v[v];
-    finish_panel(a, staged + wave() * kStaged<tiles>, values, first_panel + p, first_row, rows);
+    finish_panel(a, reinterpret_cast<float*>(shared) + wave() * kStaged<tiles>, values, first_panel + p, first_row, rows);
   }
 }
 

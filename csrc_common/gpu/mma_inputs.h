@@ -67,7 +67,8 @@ struct InputStage {
   }
 };
 
-// The same for operands with units of 16 bytes (bfloat16, runs of int8): a stage is two steps of 64 bytes of every row.
+// The same for operands with units of 16 bytes (bfloat16, runs of int8): a stage is two parts of 64 bytes of every row, mostly two
+// steps that follow each other.
 template <int tiles>
 struct UnitStage {
   static constexpr int kSteps = 2, kRows = tiles * kTile, kWords = kRows * kSteps * 16;
@@ -78,14 +79,20 @@ struct UnitStage {
   static OCTAVO_GPU_FN int place(int row, int step, int q) {  // in words
     return (((row / kTile * kSteps + step) * 4 + q) * kTile + (row % kTile ^ (2 * q ^ step))) * 4;
   }
-  OCTAVO_GPU_FN void fetch(const LinearArgs& a, int64_t row_bytes, int64_t first_row, int64_t rows, int64_t stage, int64_t steps) {
+  // The parts that begin `first` and `second` bytes into every row; of missing rows those of the last.
+  OCTAVO_GPU_FN void fetch(const LinearArgs& a, int64_t row_bytes, int64_t first_row, int64_t rows, int64_t first, int64_t second) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int at = thread() + i * kMmaThreads, row = at / 8, part = at % 8;
-      const int64_t of = first_row + row < rows ? first_row + row : rows - 1, step = kSteps * stage + part / 4;
-      held[i] = *reinterpret_cast<const Words4*>(static_cast<const uint8_t*>(a.x) + of * row_bytes +
-                                                 64 * (step < steps ? step : steps - 1) + 16 * (part % 4));
+      const int64_t of = first_row + row < rows ? first_row + row : rows - 1;
+      held[i] = *reinterpret_cast<const Words4*>(static_cast<const uint8_t*>(a.x) + of * row_bytes + (part < 4 ? first : second) +
+                                                 16 * (part % 4));
     }
+  }
+  // Two steps; behind the last it is the last.
+  OCTAVO_GPU_FN void fetch_steps(const LinearArgs& a, int64_t row_bytes, int64_t first_row, int64_t rows, int64_t stage, int64_t steps) {
+    const int64_t step = kSteps * stage;
+    fetch(a, row_bytes, first_row, rows, 64 * step, 64 * (step + 1 < steps ? step + 1 : step));
   }
   OCTAVO_GPU_FN void store(int32_t* shared) const {
 #pragma unroll
