@@ -74,35 +74,41 @@ def run_cell(cell: Cell, reference: Arrays) -> dict[str, OpResult]:
     for table, name in CASES:
         if not cell.concerns(table):
             continue
-        want = reference[f"{table} {name}"]
         try:
-            got, kernels = _run(cell, table, name)
-        except Exception as error:
-            results[table].add(False, float("inf"), name, f"{type(error).__name__}: {error}"[:300], set())
-            continue
-        if cell.platform == "reference":
-            error = _share_off(want, table, name)
-            results[table].add(error <= case_of(table, name)[1].tolerance, error, name, f"off by {error:.1e}", kernels)
-            continue
-        tolerance = case_of(table, name)[1].tolerance
-        if not cell.is_exact:
-            variant = next((kernel for kernel in kernels if kernel.startswith("linear_")), "")
-            want = expected_of_fast(variant, *case_of(table, name), want)
-        why = _difference(got, want) if cell.is_exact else _too_far(got, want, tolerance)
-        why = why or _wrong_kernel(cell, table, kernels)
-        error = _largest(got, want) / (1.0 if cell.is_exact else _most(want))
+            why, error, kernels = judged(cell, reference, table, name)
+        except Exception as failure:
+            why, error, kernels = f"{type(failure).__name__}: {failure}"[:300], float("inf"), set()
         results[table].add(not why, error, name, why, kernels)
     for name in SAMPLES if cell.concerns("sample") else ():
         try:
-            found = _sampled(cell, name)
-        except Exception as error:
-            results["sample"].add(False, float("inf"), name, f"{type(error).__name__}: {error}"[:300], set())
-            continue
-        why = next((f"{key}: {w}" for key, got in found.items() if (w := _difference(got, reference[key]))), "")
-        results["sample"].add(
-            not why, max(_largest(got, reference[k]) for k, got in found.items()), name, why, sampler_of(cell)
-        )
+            why, error, kernels = judged_sample(cell, reference, name)
+        except Exception as failure:
+            why, error, kernels = f"{type(failure).__name__}: {failure}"[:300], float("inf"), set()
+        results["sample"].add(not why, error, name, why, kernels)
     return results
+
+
+def judged(cell: Cell, reference: Arrays, table: str, name: str) -> tuple[str, float, set[str]]:
+    """What is wrong with a case ('' = nothing), its error as `OpResult` counts it, the kernels of the table's ops that ran."""
+    want = reference[f"{table} {name}"]
+    got, kernels = _run(cell, table, name)
+    tolerance = case_of(table, name)[1].tolerance
+    if cell.platform == "reference":
+        error = _share_off(want, table, name)
+        return "" if error <= tolerance else f"off by {error:.1e}", error, kernels
+    if not cell.is_exact:
+        variant = next((kernel for kernel in kernels if kernel.startswith("linear_")), "")
+        want = expected_of_fast(variant, *case_of(table, name), want)
+    why = _difference(got, want) if cell.is_exact else _too_far(got, want, tolerance)
+    error = _largest(got, want) / (1.0 if cell.is_exact else _most(want))
+    return why or _wrong_kernel(cell, table, kernels), error, kernels
+
+
+def judged_sample(cell: Cell, reference: Arrays, name: str) -> tuple[str, float, set[str]]:
+    """The same of a case of sampling, whose bits all cells share."""
+    found = _sampled(cell, name)
+    why = next((f"{key}: {w}" for key, got in found.items() if (w := _difference(got, reference[key]))), "")
+    return why, max(_largest(got, reference[key]) for key, got in found.items()), sampler_of(cell)
 
 
 def digests(cell: Cell) -> dict[str, str]:

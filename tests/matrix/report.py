@@ -8,6 +8,7 @@ report.json: {
              "sve_bits", "levels", "warnings" (of the Arm processor),
              "compiled": {family: as in ops, counting kernels}, "resources": [what a kernel takes], "code_bytes",
              "left_out": [text] (compiled),
+             "num_kernels", "not_reached": [kernel], "left", "too_long": cases, "choosing_s" (emulated machine code),
              "chosen": [kernel] (forced), "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
   "kernel_tests": {compiler: {level: {"passed", "failed", "skipped"}}},
   "summary": {"run", "not_run", "passed", "failed"}
@@ -111,6 +112,16 @@ def _compiled(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def _reached(row: dict[str, Any]) -> list[str]:
+    """Machine code of one chip: how many of its kernels cases ran, and which they did not."""
+    missed = row["not_reached"]
+    ran = (
+        f"- {row['name']}: {row['num_kernels'] - len(missed)} of {row['num_kernels']} kernels ran in {row['seconds']} s, "
+        f"{row['choosing_s']} s of it to choose cases; no time for {row['left']} cases, {row['too_long']} too long"
+    )
+    return [ran, *([f"- {row['name']}: not reached: {', '.join(missed)}"] if missed else [])]
+
+
 def markdown(made: dict[str, Any]) -> str:
     """The report to read: op x cell, kernels, what was not run and why, then one summary line."""
     info = made["machine"]
@@ -133,6 +144,7 @@ def markdown(made: dict[str, Any]) -> str:
         out.append(f"- {row['name']}{length}: {', '.join(kernels)}")
     for row in made["cells"]:
         out += _compiled(row) if "compiled" in row else []
+        out += _reached(row) if "not_reached" in row else []
     pairs = [row for row in ran if "same_as_gcc" in row]
     out += ["", *(f"- {row['name']}: {row['same_as_gcc']['equal']} results equal gcc's bit for bit" for row in pairs)]
     for row in made["cells"]:

@@ -2,7 +2,8 @@
 
 Writes build/matrix/report.json (the layout is in report.py) and report.md, and exits 1 if anything failed. A cell counts as run
 only if the kernels that did the work are known and are its own. `--full` builds what is missing (the emulated module, an
-environment with torch) and runs the kernel tests of emulated and Arm levels too; without it a cell that lacks its own says so.
+environment with torch) and runs the kernel tests of emulated and Arm levels too, and all cases that an emulated GPU has time for;
+without it a cell that lacks its own says so.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from ci import gpu_triton
 from ci.gpu import missing
-from tests.matrix import arm, gpu, report
+from tests.matrix import arm, emulated, gpu, report
 from tests.matrix.cases import ROOT, reference_results
 from tests.matrix.worker import FOLDER
 
@@ -52,6 +53,7 @@ def worker(
     isa: str | None = None,
     python: str = sys.executable,
     more: dict[str, str] | None = None,
+    timeout_s: int = TIMEOUT_S,
 ) -> dict[str, Any] | list[Any]:
     """What a worker process says, or {"error": ...} if it crashed or hung. `python`: another one, which borrows this one's
     packages for what it lacks. `more`: of its environment."""
@@ -67,9 +69,9 @@ def worker(
         environment["OCTAVO_ISA"] = isa
     environment |= more or {}
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        return {"error": f"still running after {TIMEOUT_S} s"}
+        return {"error": f"still running after {timeout_s} s"}
     if done.returncode or not out.exists():
         return {"error": f"ended with {done.returncode}: {(done.stdout + done.stderr)[-400:]}"}
     found: dict[str, Any] | list[Any] = json.loads(out.read_text())
@@ -213,8 +215,10 @@ def with_triton(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def run_here(cell: dict[str, Any]) -> dict[str, Any] | list[Any]:
+def run_here(cell: dict[str, Any], *, is_full: bool = False) -> dict[str, Any] | list[Any]:
     """What a cell's conformance cases give."""
+    if cell["platform"] == "gpu" and cell["how"] == "emulated":
+        return worker("emulated_full" if is_full else "emulated", cell["name"], timeout_s=4 * TIMEOUT_S)
     if cell["platform"] == "torch":
         return worker("cell", cell["name"], python=torch_python())
     if cell["name"] == TRITON_CELL:
@@ -224,6 +228,15 @@ def run_here(cell: dict[str, Any]) -> dict[str, Any] | list[Any]:
     if runs_by_qemu(cell):
         return arm.run_cell(cell["name"].removeprefix("arm-"), FOLDER / f"{cell['name']}.json")
     return worker("cell", cell["name"])
+
+
+def all_cells(found: list[dict[str, Any]], only: str) -> list[dict[str, Any]]:
+    """Those that a worker lists and those of other machines, whose name holds `only`; Arm's with the system that they run in."""
+    listed = [*with_triton(with_torch(found)), *arm_cells(), *emulated.cells(), *gpu.cells()]
+    listed = [cell for cell in listed if only in cell["name"]]
+    if any(runs_by_qemu(cell) for cell in listed) and (why := arm.make()):
+        listed = [{**cell, "error": why, "ops": {}} if runs_by_qemu(cell) else cell for cell in listed]
+    return listed
 
 
 def with_result(cell: dict[str, Any], found: Any) -> dict[str, Any]:
@@ -244,18 +257,16 @@ def main(arguments: list[str] | None = None) -> int:
     notes = build_missing(args.jobs) if args.full else []
     clang = clang_build(args.jobs)
     reference_results(FOLDER)
-    listed = worker("cells", "-")
-    if isinstance(listed, dict):
-        print(f"the cells cannot be listed: {listed['error']}", file=sys.stderr)
+    found = worker("cells", "-")
+    if isinstance(found, dict):
+        print(f"the cells cannot be listed: {found['error']}", file=sys.stderr)
         return 2
-    listed = [*with_triton(with_torch(listed)), *arm_cells(), *gpu.cells()]
-    listed = [cell for cell in listed if args.only in cell["name"]]
-    if any(runs_by_qemu(cell) for cell in listed) and (why := arm.make()):
-        listed = [{**cell, "error": why, "ops": {}} if runs_by_qemu(cell) else cell for cell in listed]
+    listed = all_cells(found, args.only)
     with ThreadPoolExecutor(args.jobs) as pool:
         tests = {name: pool.submit(kernel_tests, module, args.full) for name, module in (("gcc", None), ("clang", clang.module))
                  if name == "gcc" or module}  # fmt: skip
-        runs = {c["name"]: pool.submit(run_here, c) for c in listed if not c["reason"] and "error" not in c}
+        able = [c for c in listed if not c["reason"] and "error" not in c]
+        runs = {c["name"]: pool.submit(run_here, c, is_full=args.full) for c in able}
         forced = {c["name"]: pool.submit(worker, "forced", c["level"], isa=c["level"]) for c in native_cells(listed)}
         others = {
             c["name"]: pool.submit(worker, "cell", c["name"], module=clang.module)

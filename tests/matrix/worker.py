@@ -1,8 +1,8 @@
 """One process of the matrix: `python -m tests.matrix.worker TASK CELL OUT [--native-module FILE]` writes OUT as JSON.
 
 Tasks: `cells` lists every cell; `cell` runs the conformance cases on one; `digests` gives the bits of one, to compare builds;
-`forced` runs what OCTAVO_ISA leaves of the x86 platform. A process of its own, so that a build under test can take the place of
-the installed module, and a crash of one cell is that cell's failure.
+`forced` runs what OCTAVO_ISA leaves of the x86 platform; `emulated` and `emulated_full` run a GPU's machine code. A process of
+its own, so that a build under test can take the place of the installed module, and a crash of one cell is that cell's failure.
 """
 
 from __future__ import annotations
@@ -86,7 +86,20 @@ def forced(level: str) -> Any:
     return {"chosen": chosen, "allowed": allowed, "ops": {op: asdict(result) for op, result in results.items()}}
 
 
-TASKS: dict[str, Callable[[str], Any]] = {"cells": list_cells, "cell": run_cell, "digests": bits, "forced": forced}
+def emulated(name: str, *, is_full: bool = False) -> Any:
+    from tests.matrix import emulated as machine_code
+
+    return machine_code.main_cell(name, FOLDER, is_full=is_full)
+
+
+def emulated_full(name: str) -> Any:
+    return emulated(name, is_full=True)
+
+
+TASKS: dict[str, Callable[[str], Any]] = {
+    "cells": list_cells, "cell": run_cell, "digests": bits, "forced": forced, "emulated": emulated,
+    "emulated_full": emulated_full,
+}  # fmt: skip
 
 
 def main() -> None:

@@ -111,45 +111,46 @@ def native_cells() -> Iterator[Cell]:
 
 
 def gpu_cells() -> Iterator[Cell]:
-    """GPU kernels on the host, by fibers with waves of both widths, and machine code of AMD's where an emulator is given; each
-    on plain arithmetic units alone, on matrix units with the bits of CPUs, and with float sums in their own order."""
+    """GPU kernels on the host, by fibers with waves of both widths; each on plain arithmetic units alone, on matrix units with
+    the bits of CPUs, and with float sums in their own order. (tests/matrix/emulated.py: machine code.)"""
     from ci.gpu import missing
-    from tests.platforms.gpu import emulated_device
 
-    for arch in ("wave64", "wave32", *emulated_device.ARCHS):
-        is_emulated = arch.startswith("gfx")
-        reason = (missing("rocm") or emulated_device.missing()) if is_emulated else missing("host")
+    reason = missing("host")
+    for arch in ("wave64", "wave32"):
         for level in ("simt", "mma", "mmafast"):
-            name = f"{arch}-{level}"
-            yield _refused("gpu", name, reason) if reason else gpu_cell(arch, level)
+            yield _refused("gpu", f"{arch}-{level}", reason) if reason else gpu_cell(arch, level)
 
 
 @cache
 def gpu_cell(arch: str, level: str) -> Cell:
-    from ci.gpu import Target, build
-    from tests.platforms.gpu.emulated_device import EmulatedDevice
     from tests.platforms.gpu.host_device import HostDevice, folder
 
+    wave = int(arch.removeprefix("wave"))
+    return gpu_cell_on(HostDevice(wave), folder(wave), f"{arch}-{level}", gpu_levels(level), "fibers")
+
+
+def gpu_levels(level: str) -> tuple[str, ...]:
+    """A level with its kernels for many rows, and those below it."""
+    return GPU_LEVELS[: GPU_LEVELS.index(level) + (1 if level == "simt" else 2)]
+
+
+def gpu_cell_on(device: Any, folder: Any, name: str, levels: tuple[str, ...], how: str) -> Cell:
+    """The kernels of a folder at these levels, on a device."""
     from octavo.platforms.gpu.eager import GpuEagerOps
     from octavo.platforms.gpu.platform import GpuPlatform
     from octavo.platforms.gpu.sampling import DeviceSampler
     from octavo.platforms.gpu.weights import GpuWeights
 
-    levels = GPU_LEVELS[: GPU_LEVELS.index(level) + (1 if level == "simt" else 2)]
-    is_emulated, numerics = arch.startswith("gfx"), "fast" if level == "mmafast" else "exact"
-    if is_emulated:
-        platform = GpuPlatform(EmulatedDevice(arch, 2), build(Target("rocm", arch)), levels, numerics)
-    else:
-        wave = int(arch.removeprefix("wave"))
-        platform = GpuPlatform(HostDevice(wave), folder(wave), levels, numerics)
+    is_exact = FAST_LEVELS.isdisjoint(levels)
+    platform = GpuPlatform(device, folder, levels, "exact" if is_exact else "fast")
     native = platform.native
 
     def ops(spec: KVSpec | None = None, num_pages: int = 1) -> GpuEagerOps:
         return GpuEagerOps(native, platform.team, spec, num_pages)
 
     return Cell(
-        "gpu", f"{arch}-{level}", ops, lambda: GpuWeights(native), DeviceSampler(native).sample_host, lambda op: set(levels),
-        how="emulated" if is_emulated else "fibers", is_exact=level != "mmafast",
+        "gpu", name, ops, lambda: GpuWeights(native), DeviceSampler(native).sample_host, lambda op: set(levels), how=how,
+        is_exact=is_exact,
     )  # fmt: skip
 
 
