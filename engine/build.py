@@ -133,13 +133,16 @@ def prepare(config: EngineConfig, phases: Phases, *, files: ModelFiles | None = 
 
 def preview(config: EngineConfig) -> MemoryPlan:
     """The memory plan of a model, from its headers; no weight is read."""
-    return prepare(config, Phases(), is_dry=True).plan
+    made = prepare(config, Phases(), is_dry=True)
+    made.platform.close()
+    return made.plan
 
 
 def known_costs(config: EngineConfig) -> dict[str, object]:
     """What an earlier run learned of a model's steps here, in seconds per unit; no weight is read."""
     made = prepare(config, Phases(), is_dry=True)
     keeper = cost_keeper(made, config)
+    made.platform.close()
     found = keeper.found()
     if found is None:
         return {"place": keeper.store.place, "problem": "nothing is known yet; serve the model for a while"}

@@ -111,8 +111,11 @@ def _platform(environment: Environment, limits: Limits, device: str | None, *, i
             "refused": [{"platform": name, "reason": reason} for name, reason in chosen.refused],
         }
     }
-    out |= platform.diagnose(is_testing_all=is_testing_all)
-    out["kernels"] = kernel_rows(platform.variants())
+    try:
+        out |= platform.diagnose(is_testing_all=is_testing_all)
+        out["kernels"] = kernel_rows(platform.variants())
+    finally:
+        platform.close()
     return out
 
 

@@ -113,3 +113,7 @@ class Platform(Protocol):
         """Plain data for `octavo doctor`, by section: levels with the reason against each, self-test results. Runs the
         self-test of every kernel in use; `is_testing_all`: also of every level by itself."""
         ...
+
+    def close(self) -> None:
+        """Gives back what it holds of a device; nothing runs on it afterwards. Nothing happens the second time."""
+        ...

@@ -40,10 +40,12 @@ VENDORS = {
 
 @dataclass(frozen=True)
 class Torch:
-    """An installed PyTorch. `kind`: what its build computes on besides the CPU: cuda, rocm, or '' for nothing."""
+    """An installed PyTorch. `kind`: what its build computes on besides the CPU: cuda, rocm, or '' for nothing; `problem`: why it
+    cannot use a GPU here ('' = it can, or nobody tried)."""
 
     version: str
     kind: str
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -187,18 +189,30 @@ def _without_fit(found: Found, asked: list[DeviceFacts]) -> str:
     targets = found.targets or ()
     has = f"octavo-{found.kind} has {', '.join(targets) or 'none'}"
     if all(is_older(device.arch, targets) for device in asked):
-        return (
-            f"{', '.join(map(shown, asked))} is older than what Octavo's kernels are built for ({has})"
-            + _torch_hint(found)
+        return f"{', '.join(map(shown, asked))} is older than what Octavo's kernels are built for ({has})" + _instead(
+            found
         )
-    return f"{', '.join(map(shown, asked))} has no code object ({has})" + _torch_hint(found)
+    return f"{', '.join(map(shown, asked))} has no code object ({has})" + _instead(found)
 
 
 def _torch_hint(found: Found) -> str:
     """What else could use the GPU."""
-    if found.torch is not None and found.torch.kind == found.kind:
-        return f"; PyTorch {found.torch.version} is here: --device torch uses it, slower"
-    return ""
+    torch = found.torch
+    if torch is None or torch.kind != found.kind:
+        return ""
+    if torch.problem:
+        return f"; PyTorch {torch.version} is here, but {torch.problem}"
+    return f"; PyTorch {torch.version} is here: --device torch uses it, slower"
+
+
+def _instead(found: Found) -> str:
+    """What runs where no kernel of ours does."""
+    hint = _torch_hint(found)
+    if hint and found.torch is not None and not found.torch.problem:
+        return hint
+    vendor = VENDORS[found.kind].vendor
+    other = "" if hint else f", --device torch with a PyTorch that is built for {vendor}'s GPUs"
+    return f"{hint}; --device cpu runs without a GPU{other}"
 
 
 def _torch_note(found: Found) -> tuple[str, ...]:

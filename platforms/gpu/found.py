@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.engine.errors import PlatformError
+from octavo.platforms.gpu.arch import fitting
 from octavo.platforms.gpu.choice import VENDORS, Found, Torch
 from octavo.platforms.gpu.signs import has_signs
 
@@ -44,7 +45,8 @@ def find(kind: str, *, is_thorough: bool = False, root: Path = Path("/"), driver
         if not has_binding(kind):
             return found
         driver = import_module(_MODULES[kind])
-    return _with_driver(found, driver, root)
+    found = _with_driver(found, driver, root)
+    return _with_tried_torch(found) if is_thorough else found
 
 
 def _with_driver(found: Found, driver: Any, root: Path) -> Found:
@@ -71,6 +73,24 @@ def _with_driver(found: Found, driver: Any, root: Path) -> Found:
         return replace(found, devices=tuple(driver.list_devices(api)))
     except PlatformError as error:
         return replace(found, driver_problem=str(error))
+
+
+def _with_tried_torch(found: Found) -> Found:
+    """Where no code object fits, a PyTorch for such GPUs would do instead, if it works: importing it takes seconds."""
+    torch, targets = found.torch, found.targets or ()
+    is_wanted = found.devices and not any(fitting(device.arch, targets) for device in found.devices)
+    if torch is None or torch.kind != found.kind or not is_wanted:
+        return found
+    return replace(found, torch=replace(torch, problem=torch_problem()))
+
+
+def torch_problem() -> str:
+    """Why the installed PyTorch cannot use a GPU ('' = it can)."""
+    try:
+        has_gpu = import_module("octavo.platforms.gpu.torch_base.runtime").torch.cuda.is_available()
+    except Exception as error:  # a build for another system fails in its own ways
+        return f"it cannot be imported: {' '.join(str(error).split())}"
+    return "" if has_gpu else "it reaches no GPU"
 
 
 def _is_missing(error: ModuleNotFoundError, kind: str) -> bool:

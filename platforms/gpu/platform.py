@@ -44,6 +44,10 @@ class GpuPlatform(RecordedPlatform):
         del cache
         return GpuWeights(self.native, self.selftest.prove_format, is_dry)
 
+    def close(self) -> None:
+        self._last = None  # its programs have graphs
+        self.device.close()
+
     def build(self, model: Model, spec: KVSpec, capacity: Capacity) -> GpuExecutable:
         recorded, rope = self._record(model, spec, capacity)
         self._last = None  # an executable owns its program

@@ -50,6 +50,9 @@ class RecordedPlatform:
             rows += [self._alone(name).result(f"{name} alone") for name in self.levels]
         return {"levels": self.native.describe_levels(), "selftest": rows}
 
+    def close(self) -> None:
+        """A processor has nothing to give back."""
+
     def _alone(self, level: str) -> SelfTest:
         """A self-test of one level by itself."""
         return type(self.selftest)(replace(self.native, isa=(level,), bad_levels={}))

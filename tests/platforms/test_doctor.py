@@ -112,6 +112,19 @@ def test_refused_platform_keeps_its_reason(monkeypatch: pytest.MonkeyPatch) -> N
     assert report()["platform"]["refused"] == [{"platform": "slate", "reason": "no chalk"}]
 
 
+def test_the_platform_is_closed_behind_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that the report has opened is not kept from whoever comes next."""
+    closed = []
+
+    class Kept(ReferencePlatform):
+        def close(self) -> None:
+            closed.append(self.name)
+
+    entry = registry.Entry("slate", lambda: "", lambda *_: Kept())
+    monkeypatch.setattr(registry, "PLATFORMS", (entry, *PLATFORMS))
+    assert report()["platform"]["name"] == "reference" and closed == ["reference"]
+
+
 def test_empty_machine_gives_a_report(tmp_path: Path) -> None:
     found = report(root=tmp_path)
     assert found["chip"]["features"] == [] and found["chip"]["cores"] >= 1

@@ -116,3 +116,7 @@ class TorchPlatform:
         """The self-test on the device; all of it is what a start would run, and more."""
         del is_testing_all
         return {"selftest": [self.gate.result()]}
+
+    def close(self) -> None:
+        """Torch gives back what it keeps for later; tensors that are left go with their owners."""
+        torch.cuda.empty_cache()  # nothing where torch has not used a GPU

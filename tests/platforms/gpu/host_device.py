@@ -57,6 +57,7 @@ class HostDevice:
     launched: dict[str, int] = field(default_factory=dict)
     _memory: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
     _captured: list[Callable[[], None]] | None = None
+    _is_closed: bool = False
 
     def __post_init__(self) -> None:
         self.facts = DeviceFacts(
@@ -74,6 +75,8 @@ class HostDevice:
         return address
 
     def free(self, address: int) -> None:
+        if self._is_closed:  # it has given all back
+            return
         self._check(address)
         del self._memory[address]
 
@@ -153,6 +156,7 @@ class HostDevice:
 
     def close(self) -> None:
         self._memory.clear()
+        self._is_closed = True
 
 
 @cache

@@ -52,15 +52,22 @@ def test_each_chip_by_its_drivers_answers(name: str) -> None:
 TEXTS = [
     ("too old", machine("GTX 1080"),
      "cuda:0 NVIDIA GeForce GTX 1080 (sm_61, 8.0 GiB) is older than what Octavo's kernels are built for "
-     "(octavo-cuda has sm_100, sm_80, sm_86, sm_90a)"),
+     "(octavo-cuda has sm_100, sm_80, sm_86, sm_90a); --device cpu runs without a GPU, --device torch with a PyTorch that is "
+     "built for NVIDIA's GPUs"),
     ("no code object", machine("RX 6800"),
      "rocm:0 AMD Radeon RX 6800 (gfx1030, 16.0 GiB) has no code object "
-     "(octavo-rocm has gfx11-generic, gfx12-generic, gfx9-4-generic, gfx90a, gfx950)"),
+     "(octavo-rocm has gfx11-generic, gfx12-generic, gfx9-4-generic, gfx90a, gfx950); --device cpu runs without a GPU, "
+     "--device torch with a PyTorch that is built for AMD's GPUs"),
     ("no code object, torch is there", machine("RX 6800", torch=AMD_TORCH, targets=("gfx942",)),
      "rocm:0 AMD Radeon RX 6800 (gfx1030, 16.0 GiB) has no code object (octavo-rocm has gfx942); "
      "PyTorch 2.9.1+rocm6.4 is here: --device torch uses it, slower"),
+    ("no code object, torch is there and does not work",
+     machine("RX 6800", torch=replace(AMD_TORCH, problem="it reaches no GPU"), targets=("gfx942",)),
+     "rocm:0 AMD Radeon RX 6800 (gfx1030, 16.0 GiB) has no code object (octavo-rocm has gfx942); "
+     "PyTorch 2.9.1+rocm6.4 is here, but it reaches no GPU; --device cpu runs without a GPU"),
     ("no code object, the other vendor's torch is there", machine("RX 6800", torch=NVIDIA_TORCH, targets=("gfx942",)),
-     "rocm:0 AMD Radeon RX 6800 (gfx1030, 16.0 GiB) has no code object (octavo-rocm has gfx942)"),
+     "rocm:0 AMD Radeon RX 6800 (gfx1030, 16.0 GiB) has no code object (octavo-rocm has gfx942); --device cpu runs without a "
+     "GPU, --device torch with a PyTorch that is built for AMD's GPUs"),
     ("kernels not installed", machine("H200", targets=None),
      "cuda:0 NVIDIA H200 (sm_90, 140.0 GiB): its kernels are not installed; pip install octavo-cuda"),
     ("no such GPU", machine(kind="cuda", has_driver=False, binding=""), "no NVIDIA GPU was found on this machine"),

@@ -18,6 +18,8 @@ from tests.golden import tiny
 from tests.platforms.gpu.fakes.rig import Rig, rig
 from tests.platforms.gpu.host_device import folder
 
+from octavo.engine import build
+from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu import code
 from octavo.platforms.gpu import found as looking
 from octavo.platforms.gpu.choice import Found
@@ -73,6 +75,30 @@ def test_greedy_answers_are_those_of_a_cpu(machine: Rig, tmp_path: Path) -> None
     model = tiny.write_safetensors("llama", tmp_path / "m")
     gpu, cpu = (run(model, device, temperature=0.0) for device in (f"{machine.kind}:0", "cpu"))
     assert gpu.tokens == cpu.tokens and not gpu.logits
+
+
+def test_a_closed_platform_has_given_all_back(machine: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory, graphs, code and the queue, whoever still refers to them; what refers to them may go afterwards."""
+    made: list[Any] = []
+    plain = build.choose_platform
+    monkeypatch.setattr(build, "choose_platform", lambda *given: (made.append(plain(*given)), made[-1])[1])
+    before = machine.fake.live()
+    model = tiny.write_safetensors("llama", tmp_path / "m")
+    core = bits.make_core(model, device=machine.kind, numerics="exact", packed_cache="off")
+    bits.run(core, bits.prompts([5]), 4, is_watched=False)
+    used = machine.fake.live()
+    (platform,) = [chosen.platform for chosen in made]
+    assert all(used[name] > before[name] for name in ("memory", "graphs", "modules"))
+    platform.close()
+    left = machine.fake.live()
+    assert {name: left[name] for name in left if name != "pinned"} == {n: before[n] for n in left if n != "pinned"}
+    platform.close()
+    with pytest.raises(PlatformError, match=f"{machine.kind}:0 is closed; open it again"):
+        platform.memory()
+    made.clear()
+    del core, platform
+    gc.collect()
+    assert machine.fake.live() == before
 
 
 def test_a_step_waits_for_the_device_only_to_read(machine: Rig, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from octavo.platforms.gpu.calls import DriverError
 from octavo.platforms.gpu.choice import Torch, choose
 from octavo.platforms.gpu.signs import has_signs
 
+RUNTIME = "octavo.platforms.gpu.torch_base.runtime"
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
@@ -177,3 +178,42 @@ def test_looking_for_signs_imports_nothing() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['octavo.platforms.gpu', 'octavo.platforms.gpu.signs']"
+
+
+@pytest.mark.parametrize(
+    ("chips", "is_thorough", "tried"),
+    [
+        (("RX 6800",), True, True),
+        (("RX 6800",), False, False),
+        (("RX 6800", "RX 9070"), True, False),
+        ((), True, False),
+    ],
+)
+def test_torch_is_tried_where_it_would_do_instead(
+    chips: tuple[str, ...], is_thorough: bool, tried: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(tmp_path, "dev/kfd")
+    monkeypatch.setattr(looking, "installed_torch", lambda: Torch("2.9.1", "rocm"))
+    monkeypatch.setattr(looking, "torch_problem", lambda: "it reaches no GPU")
+    found = looking.find("rocm", root=tmp_path, driver=driver("rocm", *chips), is_thorough=is_thorough)
+    assert found.torch == Torch("2.9.1", "rocm", "it reaches no GPU" if tried else "")
+
+
+def test_a_torch_for_other_gpus_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "dev/kfd")
+    monkeypatch.setattr(looking, "installed_torch", lambda: Torch("2.9.1", "cuda"))
+    monkeypatch.setattr(looking, "torch_problem", lambda: pytest.fail("it was imported"))
+    assert looking.find("rocm", root=tmp_path, driver=driver("rocm", "RX 6800"), is_thorough=True).torch is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        (SimpleNamespace(torch=SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))), ""),
+        (SimpleNamespace(torch=SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))), "it reaches no GPU"),
+        (None, f"it cannot be imported: import of {RUNTIME} halted; None in sys.modules"),
+    ],
+)
+def test_what_torch_lacks_is_said(module: Any, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, RUNTIME, module)
+    assert looking.torch_problem() == problem
