@@ -72,9 +72,12 @@ def row_bytes(ins: Instruction) -> int:
         return int(4 * f["n"] * (1 + extra) + f["k"] * (1 if op.startswith(_INT8) else 2 if "bf16" in op else 4))
     if op.startswith("prepare_"):
         return int(f["k"] * (6 if op.endswith("bf16") else 5))
-    if op.startswith("rms_norm_prepare_"):
+    if op.startswith(("rms_norm_prepare_", "layer_norm_prepare_")):
         stored = 4 if op.endswith("pair") else 2 if "f16" in op else 1
         return int(f["width"] * (4 + stored + (4 if f["y"] else 0)))
+    if op.startswith("gated"):
+        stored = 4 if op == "gated" or op.endswith("pair") else 2 if "bf16" in op or "f16" in op else 1
+        return int((f["width"] if op == "gated" else f["k"]) * (8 + stored))
     if op.startswith("rope_append"):
         stored = f["kv_heads"] * (12 + 2 * KV_ELEMENT_BYTES[op.rpartition("_")[2]])  # k is written rotated, too
         return int(f["head_dim"] * (8 * f["heads"] + stored))

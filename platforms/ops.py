@@ -14,13 +14,16 @@ gives the same bits on CPUs and stays within the case tables' bounds on GPUs. Ru
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from octavo.platforms.types import Activation, Array, Embedding, LinearWeight, RawTensor, Rope, Rows, VarlenDtype
 
 
 class Weights(Protocol):
-    """Takes checkpoint tensors into a platform's memory, in its own layout."""
+    """Takes checkpoint tensors into a platform's memory, in its own layout. `stacks_gated`: gate and up of a gated MLP are wanted
+    as one weight, gate's outputs first (`Ops.gated_mlp`), where both have one `layout`."""
+
+    stacks_gated: ClassVar[bool]
 
     def linear(
         self,
@@ -122,7 +125,7 @@ class Ops(Protocol):
     def gated_mlp(
         self,
         x: Array,
-        gate: LinearWeight,
+        gate: LinearWeight | None,
         up: LinearWeight,
         down: LinearWeight,
         activation: Activation,
@@ -130,7 +133,8 @@ class Ops(Protocol):
         residual: Array | None = None,
         scale: float = 1.0,
     ) -> Array:
-        """linear(linear(x, gate, activation) * linear(x, up), down, residual, scale): the product is act(gate) * up."""
+        """linear(linear(x, gate, activation) * linear(x, up), down, residual, scale): the product is act(gate) * up. `gate` is
+        None where `up` has gate's outputs before its own, which platforms get that ask for it (`Weights.stacks_gated`)."""
         ...
 
     # -- attention ---------------------------------------------------------------------------------------------------

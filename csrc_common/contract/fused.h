@@ -4,11 +4,13 @@
 
 namespace octavo {
 
-// rms_norm_prepare_<form>: rms_norm of whole rows, then prepare_<form> of the result (contract/token.h, contract/linear.h).
+// rms_norm_prepare_<form> and layer_norm_prepare_<form>: a norm of whole rows, then prepare_<form> of the result (contract/token.h,
+// contract/linear.h).
 struct NormPrepareArgs {
   const float* x;
   int64_t ldx;
   const float* weight;  // [width] or null
+  const float* bias;    // the same; of layer_norm only
   float* y;             // the normed rows, or null where nobody else reads them
   int64_t ldy;
   int64_t width;
@@ -22,12 +24,54 @@ struct NormPrepareArgs {
 };
 inline constexpr Field kNormPrepareFields[] = {
     OCTAVO_FIELD(NormPrepareArgs, x, pointer),      OCTAVO_FIELD(NormPrepareArgs, ldx, i64),
-    OCTAVO_FIELD(NormPrepareArgs, weight, pointer), OCTAVO_FIELD(NormPrepareArgs, y, pointer),
-    OCTAVO_FIELD(NormPrepareArgs, ldy, i64),        OCTAVO_FIELD(NormPrepareArgs, width, i64),
-    OCTAVO_FIELD(NormPrepareArgs, q, pointer),      OCTAVO_FIELD(NormPrepareArgs, ldq, i64),
-    OCTAVO_FIELD(NormPrepareArgs, scales, pointer), OCTAVO_FIELD(NormPrepareArgs, sums, pointer),
-    OCTAVO_FIELD(NormPrepareArgs, lds, i64),        OCTAVO_FIELD(NormPrepareArgs, eps, f32),
-    OCTAVO_FIELD(NormPrepareArgs, rows, rows),
+    OCTAVO_FIELD(NormPrepareArgs, weight, pointer), OCTAVO_FIELD(NormPrepareArgs, bias, pointer),
+    OCTAVO_FIELD(NormPrepareArgs, y, pointer),      OCTAVO_FIELD(NormPrepareArgs, ldy, i64),
+    OCTAVO_FIELD(NormPrepareArgs, width, i64),      OCTAVO_FIELD(NormPrepareArgs, q, pointer),
+    OCTAVO_FIELD(NormPrepareArgs, ldq, i64),        OCTAVO_FIELD(NormPrepareArgs, scales, pointer),
+    OCTAVO_FIELD(NormPrepareArgs, sums, pointer),   OCTAVO_FIELD(NormPrepareArgs, lds, i64),
+    OCTAVO_FIELD(NormPrepareArgs, eps, f32),        OCTAVO_FIELD(NormPrepareArgs, rows, rows),
+};
+
+// gated: y = x * act(gate), the two halves of a product of gate and up as one weight.
+struct GatedArgs {
+  const float* gate;
+  int64_t ldgate;
+  const float* x;
+  int64_t ldx;
+  float* y;
+  int64_t ldy;
+  int64_t width;
+  int32_t activation;  // ActivationKind
+  Rows rows;
+};
+inline constexpr Field kGatedFields[] = {
+    OCTAVO_FIELD(GatedArgs, gate, pointer), OCTAVO_FIELD(GatedArgs, ldgate, i64),     OCTAVO_FIELD(GatedArgs, x, pointer),
+    OCTAVO_FIELD(GatedArgs, ldx, i64),      OCTAVO_FIELD(GatedArgs, y, pointer),      OCTAVO_FIELD(GatedArgs, ldy, i64),
+    OCTAVO_FIELD(GatedArgs, width, i64),    OCTAVO_FIELD(GatedArgs, activation, i32), OCTAVO_FIELD(GatedArgs, rows, rows),
+};
+
+// gated_prepare_<form>: gated, then prepare_<form> of the result (contract/linear.h).
+struct GatedPrepareArgs {
+  const float* gate;
+  int64_t ldgate;
+  const float* x;
+  int64_t ldx;
+  int64_t k;
+  void* q;
+  int64_t ldq;
+  float* scales;
+  int32_t* sums;
+  int64_t lds;
+  int32_t activation;
+  Rows rows;
+};
+inline constexpr Field kGatedPrepareFields[] = {
+    OCTAVO_FIELD(GatedPrepareArgs, gate, pointer),   OCTAVO_FIELD(GatedPrepareArgs, ldgate, i64),
+    OCTAVO_FIELD(GatedPrepareArgs, x, pointer),      OCTAVO_FIELD(GatedPrepareArgs, ldx, i64),
+    OCTAVO_FIELD(GatedPrepareArgs, k, i64),          OCTAVO_FIELD(GatedPrepareArgs, q, pointer),
+    OCTAVO_FIELD(GatedPrepareArgs, ldq, i64),        OCTAVO_FIELD(GatedPrepareArgs, scales, pointer),
+    OCTAVO_FIELD(GatedPrepareArgs, sums, pointer),   OCTAVO_FIELD(GatedPrepareArgs, lds, i64),
+    OCTAVO_FIELD(GatedPrepareArgs, activation, i32), OCTAVO_FIELD(GatedPrepareArgs, rows, rows),
 };
 
 // rms_norm_add: rms_norm of whole rows, then add of a and the result (contract/token.h).

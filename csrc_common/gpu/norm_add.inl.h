@@ -7,10 +7,10 @@ namespace octavo::gpu {
 
 OCTAVO_GPU_FN void rms_norm_add(const Step& step, const NormAddArgs& a) {
   OCTAVO_SHARED(float, kept, kKeptValues);
-  OCTAVO_SHARED(float, factor, 1);
+  OCTAVO_SHARED(NormOf, shared, 1);
   OCTAVO_EACH(row, num_rows(a.rows, step)) {
     const float* x = a.x + row * a.ldx;
-    const float r = norm_factor(x, a.width, a.eps, kept, factor);
+    const float r = norm_of<false>(x, a.width, a.eps, kept, shared).factor;
     const float* from = a.width <= kKeptValues ? kept : x;
     for (int64_t i = thread(); i < a.width; i += kRowThreads) {
       float v = from[i] * r, base = a.a[row * a.lda + i];

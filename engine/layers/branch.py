@@ -40,16 +40,18 @@ class Output:
 
 @dataclass(frozen=True)
 class MLP:
-    """down(act(gate h) * up h), or down(act(up h)) where `gate` is None."""
+    """down(act(gate h) * up h), or down(act(up h)) where it is not gated. Where a gated one has no `gate`, `up` holds gate's
+    outputs, too."""
 
     gate: LinearWeight | None
     up: LinearWeight
     down: Output
     activation: Activation
+    is_gated: bool
 
     def __call__(self, ops: Ops, x: Array, hidden: Array) -> Array:
         """x + scale * norm(mlp(hidden))."""
-        if self.gate is None:
+        if not self.is_gated:
             return self.down.join(ops, x, ops.linear(hidden, self.up, activation=self.activation))
         down = self.down
         if down.is_fused:

@@ -113,7 +113,7 @@ class _Loader(Tensors):
         pre_ffn = self.normal("pre_ffn", layer) if is_pre else None
         gate, up = self.gate_up(layer, spec.ffn, spec.hidden, is_gated=spec.is_gated, has_bias=spec.has_mlp_bias)
         down = Output(self.linear("down", layer, spec.hidden, spec.ffn, has_bias=spec.has_mlp_bias), spec.has_mlp_bias)
-        mlp = MLP(gate, up, down, spec.activation)
+        mlp = MLP(gate, up, down, spec.activation, spec.is_gated)
         after_ffn = None if is_pre else self.normal("after_ffn", layer)
         return EncoderBlock(pre_attn, attention, out, after_attn, pre_ffn, mlp, after_ffn)
 

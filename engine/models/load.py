@@ -138,7 +138,7 @@ class _Loader(Tensors):
             self.normal("post_ffn", layer, hidden) if spec.has_post_norm else None,
             spec.residual_scale,
         )
-        return Block(pre_attn, attention, out, pre_ffn, MLP(gate, up, down, spec.activation))
+        return Block(pre_attn, attention, out, pre_ffn, MLP(gate, up, down, spec.activation, spec.is_gated))
 
     def qkv(self, layer: int, widths: list[int]) -> tuple[LinearWeight, ...]:
         """One fused weight where all parts have one format, else three."""

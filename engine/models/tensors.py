@@ -58,21 +58,24 @@ class Tensors:
     def gate_up(
         self, layer: int, ffn: int, hidden: int, *, is_gated: bool, has_bias: bool
     ) -> tuple[LinearWeight | None, LinearWeight]:
-        """Gate and up of a gated MLP (also from one fused tensor), or only up."""
-        names = self.names
+        """Gate and up of a gated MLP (also from one fused tensor), or only up: of an MLP without gate, or of both stacked."""
+        names, stacks = self.names, self.weights.stacks_gated
+        roles = ("gate", "up") if is_gated else ("up",)
         if is_gated and "gate_up" in names.roles:
             weight = self.matrix("gate_up", layer, 2 * ffn, hidden)
-            cut = columns_of if names.is_transposed else rows_of
             bias = self.raw("gate_up", (2 * ffn,), layer, "bias") if has_bias else None
-            gate, up = (
-                self.take(
-                    [cut(weight, start, start + ffn, part)], rows_of(bias, start, start + ffn, part) if bias else None
-                )
-                for part, start in (("gate", 0), ("up", ffn))
-            )
-            return gate, up
-        single = self.linear("gate", layer, ffn, hidden, has_bias=has_bias) if is_gated else None
-        return single, self.linear("up", layer, ffn, hidden, has_bias=has_bias)
+            if stacks:
+                return None, self.take([weight], bias)
+            cut, starts = columns_of if names.is_transposed else rows_of, {"gate": 0, "up": ffn}
+            parts = [cut(weight, start, start + ffn, role) for role, start in starts.items()]
+            biases = [rows_of(bias, start, start + ffn, role) for role, start in starts.items()] if bias else []
+        else:
+            parts = [self.matrix(role, layer, ffn, hidden) for role in roles]
+            biases = [self.raw(role, (ffn,), layer, "bias") for role in roles] if has_bias else []
+            if stacks and len({part.layout for part in parts}) == 1:
+                return None, self.take(parts, joined(biases) if biases else None)
+        taken = [self.take([part], biases[i] if biases else None) for i, part in enumerate(parts)]
+        return taken[0] if is_gated else None, taken[-1]
 
     def linear(self, role: str, layer: int, num_out: int, num_in: int, *, has_bias: bool) -> LinearWeight:
         """One linear weight [num_out, num_in]."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,7 @@ class StoredTable:
 class PackedWeights:
     """Implements `octavo.platforms.ops.Weights`. `prove` tests the kernels of a format before its first weight is packed."""
 
+    stacks_gated: ClassVar[bool] = False
     native: Native
     team: Any
     cache: PackedCache | None = None

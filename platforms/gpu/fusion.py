@@ -13,16 +13,17 @@ from typing import Any
 
 from octavo.platforms.recorded.symbols import Instruction, Ref
 
-NORM_PREPARE = "rms_norm_"  # before the name of a prepare op
+NORMS = ("rms_norm", "layer_norm")  # before the name of a prepare op
 NORM_ADD = "rms_norm_add"
+GATED = "gated"
 ROPE_APPEND = "rope_append_"  # before a KV dtype
 
 
 def fused(tail: list[Instruction], ops: Collection[str]) -> tuple[int, Instruction] | None:
     """(how many instructions at the end, the one that takes their place), None where nothing fits. `ops` are there."""
     last = tail[-1]
-    if last.op.startswith("prepare_") and NORM_PREPARE + last.op in ops:
-        return _norm_prepare(tail)
+    if last.op.startswith("prepare_"):
+        return _gated_prepare(tail, ops) or _norm_prepare(tail, ops)
     if last.op == "add" and NORM_ADD in ops:
         return _norm_add(tail)
     name = last.op.replace("kv_append_", ROPE_APPEND)
@@ -31,14 +32,24 @@ def fused(tail: list[Instruction], ops: Collection[str]) -> tuple[int, Instructi
     return None
 
 
-def _norm_prepare(tail: list[Instruction]) -> tuple[int, Instruction] | None:
-    norm, prepare = tail[-2:] if len(tail) > 1 else (tail[-1], tail[-1])
-    x, y = norm.fields, prepare.fields
-    if norm.op != "rms_norm" or x["heads"] != 1 or y["x"] != x["y"] or y["k"] != x["width"]:
+def _gated_prepare(tail: list[Instruction], ops: Collection[str]) -> tuple[int, Instruction] | None:
+    """Nobody else reads what `gated` writes (`GpuRecorder.gated_mlp`)."""
+    gated, prepare = tail[-2:] if len(tail) > 1 else (tail[-1], tail[-1])
+    x, y, op = gated.fields, prepare.fields, f"{GATED}_{prepare.op}"
+    if gated.op != GATED or op not in ops or y["x"] != x["y"] or y["k"] != x["width"]:
         return None
-    fields = {name: x[name] for name in ("x", "ldx", "weight", "y", "ldy", "width", "eps", "rows")}
+    fields = {name: x[name] for name in ("gate", "ldgate", "x", "ldx", "activation", "rows")}
+    fields |= {name: y[name] for name in ("k", "q", "ldq", "scales", "sums", "lds")}
+    return 2, Instruction(op, gated.rows, fields, gated.reads, prepare.writes)
+
+
+def _norm_prepare(tail: list[Instruction], ops: Collection[str]) -> tuple[int, Instruction] | None:
+    norm, prepare = tail[-2:] if len(tail) > 1 else (tail[-1], tail[-1])
+    x, y, op = norm.fields, prepare.fields, f"{norm.op}_{prepare.op}"
+    if norm.op not in NORMS or op not in ops or x["heads"] != 1 or y["x"] != x["y"] or y["k"] != x["width"]:
+        return None
+    fields = {name: x[name] for name in ("x", "ldx", "weight", "bias", "y", "ldy", "width", "eps", "rows")}
     fields |= {name: y[name] for name in ("q", "ldq", "scales", "sums", "lds")}
-    op = NORM_PREPARE + prepare.op
     return 2, Instruction(op, norm.rows, fields, norm.reads, (*norm.writes, *prepare.writes))
 
 
@@ -101,7 +112,8 @@ def without_unread(instructions: list[Instruction], output: int | None) -> list[
     def spared(ins: Instruction) -> Instruction:
         name = "normed" if ins.op == NORM_ADD else "y"
         y: Any = ins.fields.get(name)
-        if not ins.op.startswith(NORM_PREPARE) or not isinstance(y, Ref) or reads[y.buffer] or y.buffer == output:
+        is_fused = ins.op == NORM_ADD or "norm_prepare_" in ins.op
+        if not is_fused or not isinstance(y, Ref) or reads[y.buffer] or y.buffer == output:
             return ins
         return replace(ins, fields={**ins.fields, name: 0}, writes=tuple(b for b in ins.writes if b != y.buffer))
 

@@ -10,10 +10,11 @@ from octavo.platforms.gpu.fusion import fused, without_unread
 from octavo.platforms.gpu.rows import bounded
 from octavo.platforms.gpu.weights import FAST_PREPARE
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded.codes import ACTIVATIONS
 from octavo.platforms.recorded.recorder import Recorder
 from octavo.platforms.recorded.symbols import Instruction, Recorded, Ref, Symbol
 from octavo.platforms.select import FAST_LEVELS, Choice
-from octavo.platforms.types import Rows
+from octavo.platforms.types import Activation, Rows
 
 MOST_HEAD_DIM = 256  # csrc_common/gpu/attention.inl.h
 #: kCut, kManyTokens, kRowsOfTile and kSpareTokens of csrc_common/gpu/attention_mma_cuts.inl.h
@@ -39,6 +40,29 @@ class GpuRecorder(Recorder):
             x=self._at(logits), ldx=logits.stride, width=logits.width, rows=self._rows_field(x.rows), **self._out(y),
         )  # fmt: skip
         return y
+
+    def gated_mlp(
+        self,
+        x: Symbol,
+        gate: Any,
+        up: Any,
+        down: Any,
+        activation: Activation,
+        *,
+        residual: Symbol | None = None,
+        scale: float = 1.0,
+    ) -> Symbol:
+        """One product of gate and up where they are one weight, and what lies between it and that of `down` in one launch."""
+        if gate is not None:
+            return super().gated_mlp(x, gate, up, down, activation, residual=residual, scale=scale)
+        both, hidden = self.linear(x, up), self._new(down.num_in, x.rows)
+        first, second = self.split(both, [down.num_in] * 2)
+        self._emit(
+            "gated", x.rows, reads=(both,), writes=(hidden,),
+            gate=self._at(first), ldgate=first.stride, x=self._at(second), ldx=second.stride, width=hidden.width,
+            activation=ACTIVATIONS[activation], rows=self._rows_field(x.rows), **self._out(hidden),
+        )  # fmt: skip
+        return self.linear(hidden, down, residual=residual, scale=scale)
 
     def _shared_segments(self, heads: int, window: int) -> tuple[tuple[Symbol, ...], dict[str, Any]]:
         """Memory for the cuts of sequences that several blocks share (`parts_of` in csrc_common/gpu/attention_mma_cuts.inl.h)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +114,7 @@ class GpuTable:
 class GpuWeights:
     """Implements `octavo.platforms.ops.Weights`. `prove` tests the kernels of a format before its first weight is packed."""
 
+    stacks_gated: ClassVar[bool] = True
     native: GpuNative
     prove: Callable[[str], None] | None = None
     is_dry: bool = False  # sizes only

@@ -7,7 +7,7 @@ Invariants: nothing is rounded when loading, unless quantizing was asked for; st
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class ReferenceEmbedding:
 
 class ReferenceWeights:
     """Implements `octavo.platforms.ops.Weights`."""
+
+    stacks_gated: ClassVar[bool] = False
 
     def save(self) -> None:
         """Nothing to keep: weights are not packed."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.platforms.rope import frequencies
-from octavo.platforms.selftest.joined import FORMS, norm_add, norm_prepare, rope_append
+from octavo.platforms.selftest.joined import FORMS, gated, layer_norm_prepare, norm_add, norm_prepare, rope_append
 from octavo.platforms.selftest.values import (
     APART,
     FORMATS,
@@ -310,6 +310,19 @@ _CASES: tuple[Case, ...] = (
         Case(f"norm and {f}", (f"rms_norm_{f}", *_linear_case(FORMS[f][0], FEW).covers), partial(norm_prepare, f))
         for f in FORMS
     ),
+    *(
+        Case(
+            f"layer norm and {f}",
+            (f"layer_norm_{f}", *_linear_case(FORMS[f][0], FEW).covers),
+            partial(layer_norm_prepare, f),
+        )
+        for f in FORMS
+    ),
+    *(
+        Case(f"gated and {f}", (f"gated_{f}", *_linear_case(name, FEW).covers), partial(gated, name))
+        for f, (name, _) in FORMS.items()
+    ),
+    Case("gated", ("gated", "linear_f32", "pack_f32"), partial(gated, "f32")),
     Case("norm and add", ("rms_norm_add",), norm_add),
     *(
         Case(

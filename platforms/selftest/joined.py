@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.platforms.rope import frequencies
 from octavo.platforms.selftest.values import batch, one_layer, tensors, values
-from octavo.platforms.types import KVDtype, Rope
+from octavo.platforms.types import Activation, KVDtype, Rope
 
 #: input form -> a weight format that takes it, and inputs: a short last group, more than sixteen groups
 FORMS = {
@@ -24,6 +24,25 @@ def joined(ops: Any, calls: Callable[..., Any], *arrays: NDArray[np.float32]) ->
     """`calls(ops, *arrays)`, as one program where the platform records any."""
     together = getattr(ops, "together", None)
     return calls(ops, *arrays) if together is None else together(calls, *arrays)
+
+
+def layer_norm_prepare(form: str, cell: Any) -> list[NDArray[Any]]:
+    """A product of rows of a layer norm with weight and bias, and with either; then rows that are read once more."""
+    name, width = FORMS[form]
+    weight = cell.weights().linear([tensors(f"normed {name}", name, 33, width)[0]])
+    again = cell.weights().linear([tensors("normed again", "f32", 33, width)[0]])
+    x, scales, shifts = values(f"layer normed {form}", 3, width), values("norm w", width), values("norm b", width)
+
+    def product(ops: Any, x: Any, w: Any, b: Any) -> Any:
+        return ops.linear(ops.layer_norm(x, w, b, 1e-5), weight)
+
+    def twice(ops: Any, x: Any) -> Any:
+        y = ops.layer_norm(x, None, None, 1e-6)
+        return ops.linear(y, again, residual=ops.linear(y, weight))
+
+    some = ((scales, shifts), (scales, None), (None, shifts))
+    found = [joined(cell.ops(), lambda ops, x, w=w, b=b: product(ops, x, w, b), x) for w, b in some]
+    return [*found, joined(cell.ops(), twice, x)]
 
 
 def norm_prepare(form: str, cell: Any) -> list[NDArray[Any]]:
@@ -41,6 +60,17 @@ def norm_prepare(form: str, cell: Any) -> list[NDArray[Any]]:
         joined(cell.ops(), lambda ops, x: ops.linear(ops.rms_norm(x, scales, 1e-5), weight), x),
         joined(cell.ops(), twice, x),
     ]
+
+
+def gated(name: str, cell: Any) -> list[NDArray[Any]]:
+    """A gated MLP of weights of a format, gate and up as one weight where the platform asks for that; every activation in one."""
+    weights, width = cell.weights(), {"q4_k": 256, "q8_0": 160}.get(name, 168)
+    parts = [tensors(f"gated {part} {name}", name, width, width)[0] for part in ("gate", "up")]
+    gate, up = (None, weights.linear(parts)) if weights.stacks_gated else (weights.linear([part]) for part in parts)
+    down = weights.linear([tensors(f"gated down {name}", name, 35, width)[0]])
+    x, ops = values(f"gated {name}", 3, width), cell.ops()
+    activations = get_args(Activation) if name == "bf16" else ("silu", "gelu_tanh")
+    return [ops.gated_mlp(x, gate, up, down, activation, scale=0.5) for activation in activations]
 
 
 def norm_add(cell: Any) -> list[NDArray[Any]]:

@@ -49,7 +49,12 @@ def test_attention_reads_visible_keys_once_and_multiplies_pairs(window: int, key
         ("prepare_i8g32", {"k": 64}, 320),
         ("rms_norm_prepare_bf16", {"width": 8, "y": 0}, 48),
         ("rms_norm_prepare_i8row", {"width": 8, "y": 64}, 72),
+        ("layer_norm_prepare_bf16", {"width": 8, "y": 0}, 48),
         ("rms_norm_add", {"width": 8}, 96),
+        ("gated", {"width": 8}, 96),
+        ("gated_prepare_bf16", {"k": 8}, 80),
+        ("gated_prepare_i8g32", {"k": 8}, 72),
+        ("gated_prepare_f16pair", {"k": 8}, 96),
         ("rope_append_int8", {"heads": 4, "kv_heads": 2, "head_dim": 8}, 8 * (8 * 4 + 2 * 14)),
     ],
 )

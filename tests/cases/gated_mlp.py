@@ -43,7 +43,10 @@ def inputs(case: Case) -> tuple[F32, list[RawTensor], F32]:
 
 def run(cell: Any, case: Case) -> F32:
     x, tensors, residual = inputs(case)
-    gate, up, down = (cell.weights().linear([tensor]) for tensor in tensors)
+    weights = cell.weights()
+    gate, up, down = (weights.linear([tensor]) for tensor in tensors)
+    if weights.stacks_gated:
+        gate, up = None, weights.linear(tensors[:2])
     return cell.ops().gated_mlp(
         x, gate, up, down, case.activation, residual=residual if case.has_residual else None, scale=case.scale
     )

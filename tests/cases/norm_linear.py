@@ -19,6 +19,7 @@ class Case:
     rows: int
     width: int
     is_weighted: bool = True
+    is_layer: bool = False
     scale: float = 1.0
     tolerance: float = 2e-3  # values that another order of sums has rounded to the other neighbour
 
@@ -45,12 +46,21 @@ def run(cell: Any, case: Case) -> F32:
     x, scales, tensor = inputs(case)
     weight = cell.weights().linear([tensor])
     factors = cell.weights().vector(stored("n", scales)) if case.is_weighted else None
-    y: F32 = joined(cell.ops(), lambda ops, x: ops.linear(ops.rms_norm(x, factors, EPS), weight), x)
+
+    def calls(ops: Any, x: Any) -> Any:
+        normed = ops.layer_norm(x, factors, factors, EPS) if case.is_layer else ops.rms_norm(x, factors, EPS)
+        return ops.linear(normed, weight)
+
+    y: F32 = joined(cell.ops(), calls, x)
     return y
 
 
 def naive(case: Case, prepare: str = "") -> F64:
     x, scales, tensor = inputs(case)
     wide = x.astype(float)
+    if case.is_layer:
+        wide = wide - wide.mean(axis=-1, keepdims=True)
     y = wide / np.sqrt((wide**2).mean(axis=-1, keepdims=True) + EPS)
-    return product((y * scales if case.is_weighted else y).astype("f4"), values_of(tensor), case.form, prepare)
+    if case.is_weighted:
+        y = y * scales + (scales if case.is_layer else 0)
+    return product(y.astype("f4"), values_of(tensor), case.form, prepare)

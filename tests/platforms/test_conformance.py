@@ -28,6 +28,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "linear_f8": ("linear",),
     "gated_mlp": ("linear",),
     "norm_linear": ("rms_norm", "linear"),
+    "layer_norm_linear": ("layer_norm", "linear"),
     "paged_attention": ("kv_append", "paged_attention"),
     "varlen_attention": ("varlen_attention",),
     "softcap": ("softcap",),

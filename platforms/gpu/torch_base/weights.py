@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,8 @@ class TorchEmbedding:
 
 class TorchWeights:
     """Implements `octavo.platforms.ops.Weights`. `is_dry`: only sizes are wanted, nothing reaches the device."""
+
+    stacks_gated: ClassVar[bool] = False
 
     def __init__(self, device: Device, *, is_dry: bool = False) -> None:
         self.device = device

@@ -8,7 +8,7 @@ from octavo.platforms.gpu.triton.step import num_rows
 
 @triton.jit
 def rms_norm_prepare_bf16__triton(
-    step, x, ldx, weight, y, ldy, width, q, ldq, scales, sums, lds, eps, rows_kind, rows_fixed, BLOCK: tl.constexpr,
+    step, x, ldx, weight, bias, y, ldy, width, q, ldq, scales, sums, lds, eps, rows_kind, rows_fixed, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """NormPrepareArgs. A program takes a row at a time, BLOCK values of it at a time; the second pass reads what caches hold."""
     rows = num_rows(step, rows_kind, rows_fixed)

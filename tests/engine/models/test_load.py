@@ -18,6 +18,8 @@ from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.decoder import Decoder
 from octavo.engine.models.load import load_model
 from octavo.platforms.platform import Platform
+from octavo.platforms.reference.ops import ReferenceOps
+from octavo.platforms.reference.weights import ReferenceWeights
 
 
 def load(
@@ -62,6 +64,38 @@ def test_a_stored_copy_of_a_tied_head_is_not_left_over(reference: Platform, tmp_
     tensors = tiny.state_dict("llama3")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
     assert load(reference, tmp_path, "llama3", tensors).spec.is_tied
+
+
+class Stacking(ReferenceWeights):
+    """As a platform takes them that wants gate and up as one weight."""
+
+    stacks_gated = True
+
+
+@pytest.mark.parametrize("case", ["llama", "phi3", "glm4", "starcoder2"])
+def test_gate_and_up_are_one_weight_where_a_platform_asks_for_it(
+    reference: Platform, case: str, tmp_path: Path
+) -> None:
+    tensors = tiny.state_dict(case)
+    plain = load(reference, tmp_path, case, tensors)
+    with Checkpoint.open(tmp_path) as checkpoint:
+        stacked = load_model(checkpoint, Stacking(), config=tiny.CASES[case])
+    ops, x = ReferenceOps(), np.random.default_rng(0).standard_normal((3, plain.spec.hidden), np.float32)
+    for one, other in zip(plain.weights.blocks, stacked.weights.blocks, strict=True):
+        up = ops.linear(x, one.mlp.up)
+        assert one.mlp.is_gated == other.mlp.is_gated == (one.mlp.gate is not None) and other.mlp.gate is None
+        want = up if one.mlp.gate is None else np.concatenate([ops.linear(x, one.mlp.gate), up], axis=1)
+        assert ops.linear(x, other.mlp.up).tobytes() == want.tobytes()
+
+
+def test_gate_and_up_of_two_formats_stay_apart(tmp_path: Path) -> None:
+    tensors = tiny.state_dict("llama")
+    name = "model.layers.1.mlp.gate_proj.weight"
+    tensors[name] = tensors[name].astype(np.float16)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with Checkpoint.open(tmp_path) as checkpoint:
+        blocks = load_model(checkpoint, Stacking(), config=tiny.CASES["llama"]).weights.blocks
+    assert [block.mlp.gate is None for block in blocks[:2]] == [True, False] and blocks[1].mlp.gate.format == "f16"
 
 
 def test_gpt2_without_prefix_and_with_mask_buffers(reference: Platform, tmp_path: Path) -> None:

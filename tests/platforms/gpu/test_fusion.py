@@ -18,7 +18,7 @@ from octavo.platforms.gpu.platform import GpuPlatform
 from octavo.platforms.registry import Entry
 from octavo.platforms.rope import frequencies
 from octavo.platforms.selftest.cases import cases
-from octavo.platforms.selftest.digest import digest
+from octavo.platforms.selftest.digest import ReferenceCell, digest
 from octavo.platforms.selftest.golden import GOLDEN
 from octavo.platforms.selftest.joined import FORMS
 from octavo.platforms.selftest.values import batch, one_layer, tensors, values
@@ -26,7 +26,7 @@ from octavo.platforms.types import Rope
 
 pytestmark = pytest.mark.skipif(bool(missing("host")), reason=missing("host"))
 F32 = NDArray[np.float32]
-JOINED = [case for case in cases() if case.name.startswith(("norm and", "rope and append"))]
+JOINED = [case for case in cases() if case.name.startswith(("norm and", "layer norm and", "gated", "rope and append"))]
 ROPE = Rope(tuple(frequencies("default", {"rope_theta": 10000.0}, 32, max_len=1, max_positions=1)[0]), 32, 1.0, False)
 
 
@@ -41,11 +41,12 @@ def test_one_launch_gives_the_bits_of_the_reference(case: Any, wave: int) -> Non
     device = HostDevice(wave)
     platform = GpuPlatform(device, folder(wave), None, "exact")
     assert digest(case.run(platform.selftest.cell(platform.native))) == GOLDEN[case.name]
-    if "f16" in case.name and case.covers[0].startswith("rms"):
+    if "f16" in case.name and "prepare" in case.covers[0]:
         return  # of products that exact numerics bring no such rows
     assert f"{case.covers[0]}__simt" in device.launched
-    apart = ("rms_norm__", "rope__", "kv_append_", "prepare_")
-    assert not [name for name in device.launched if name.startswith(apart)]
+    apart = ("rms_norm__", "layer_norm__", "rope__", "kv_append_", "prepare_", "gated__")
+    once = ("prepare_",) if case.name.startswith("gated") else ()  # of the MLP's own input
+    assert not [n for n in device.launched if n.startswith(apart) and not n.startswith((*once, f"{case.covers[0]}__"))]
     device.check()
 
 
@@ -70,18 +71,42 @@ def special_rows(width: int) -> F32:
 
 @pytest.mark.parametrize("form", list(FORMS))
 @pytest.mark.parametrize("width", [256, 9216])  # the second is longer than what shared memory keeps of a row
-def test_rows_of_any_length_and_content_are_those_of_the_ops_apart(form: str, width: int) -> None:
+@pytest.mark.parametrize("norm", ["rms_norm", "layer_norm"])
+def test_rows_of_any_length_and_content_are_those_of_the_ops_apart(form: str, norm: str, width: int) -> None:
     platform = GpuPlatform(HostDevice(), folder(64), None, "fast" if "f16" in form else "exact")
     native = platform.native
     weight = platform.selftest.cell(native).weights().linear([tensors("w", FORMS[form][0], 5, width)[0]])
     x, scales = special_rows(width), values("scales", width)
     ops: Any = platform.selftest.cell(native).ops()
-    apart = ops.linear(ops.rms_norm(x, scales, 1e-6), weight)
-    together, ran = ran_together(platform, lambda ops, x: ops.linear(ops.rms_norm(x, scales, 1e-6), weight), x)
-    assert ran[0] == f"rms_norm_{form}__simt"
+    given = (scales, 1e-6) if norm == "rms_norm" else (scales, scales, 1e-6)
+    apart = ops.linear(getattr(ops, norm)(x, *given), weight)
+    together, ran = ran_together(platform, lambda ops, x: ops.linear(getattr(ops, norm)(x, *given), weight), x)
+    assert ran[0] == f"{norm}_{form}__simt"
     is_number = ~np.isnan(apart)
     assert (np.isnan(together) == ~is_number).all() and is_number[[0, 1, 4, 5]].all() and not is_number[2:4].any()
     assert (together.view(np.uint32) == apart.view(np.uint32))[is_number].all()
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("name", ["together", "apart"])
+def test_a_gated_mlp_of_any_rows_has_the_bits_of_a_cpu(form: str, name: str) -> None:
+    """What is not finite, and what is flushed to zero, included; `apart`: kernels that a chip may lack."""
+    platform = GpuPlatform(HostDevice(), folder(64), None, "exact")
+    if name == "apart":
+        for op in [op for op in platform.native.table.choices if op.startswith("gated_prepare_")]:
+            del platform.native.table.choices[op]
+    parts = [tensors(f"{part} {form}", FORMS[form][0], 256, 256)[0] for part in ("gate", "up", "down")]
+    x = special_rows(256)
+    cell: Any = platform.selftest.cell(platform.native)
+    weights, reference = cell.weights(), ReferenceCell()
+    ops = cell.ops()
+    got = ops.gated_mlp(x, None, weights.linear(parts[:2]), weights.linear(parts[2:]), "silu", residual=x)
+    want = reference.ops().gated_mlp(x, *(reference.weights().linear([part]) for part in parts), "silu", residual=x)
+    fused = f"gated_{platform.selftest.cell(platform.native).weights().linear(parts[2:]).packed.prepare}"
+    assert (f"{fused}__simt" in ops.ran) == (name == "together" and fused != "gated_")
+    is_number = ~np.isnan(want)
+    assert (np.isnan(got) == ~is_number).all() and is_number[[0, 1, 4]].all()
+    assert (got.view(np.uint32) == want.view(np.uint32))[is_number].all()
 
 
 def heads_of(ops: Any, x: Any, heads: int) -> Any:
@@ -119,7 +144,9 @@ def test_what_does_not_belong_together_stays_apart(platform: GpuPlatform) -> Non
     assert ran[:2] == ["rms_norm__simt", "prepare_bf16__simt"]
 
 
-@pytest.mark.parametrize(("family", "before", "after"), [("llama", 15, 11), ("qwen3", 17, 11), ("gemma3", 21, 13)])
+@pytest.mark.parametrize(
+    ("family", "before", "after"), [("llama", 15, 10), ("qwen3", 17, 10), ("gemma3", 21, 12), ("starcoder2", 14, 10)]
+)
 def test_launches_of_a_layer(
     family: str, before: int, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
