@@ -36,6 +36,7 @@ from octavo.platforms.types import F32
 
 Text = str | Sequence[int]
 Truncation = Literal["error", "start", "end"]
+_TRUNCATIONS = get_args(Truncation)
 
 #: options of EngineConfig that mean something here
 _OPTIONS = (
@@ -191,7 +192,7 @@ class Embedder:
         `dimensions`: the first so many values, of length 1 again where vectors are. `normalize`: other than the model's modules
         say. RequestError for options that cannot be.
         """
-        if truncate not in get_args(Truncation):
+        if truncate not in _TRUNCATIONS:
             raise RequestError(f"truncate is {truncate!r}; it must be error, start or end", param="truncate")
         given = self._prompt(prompt_name, prompt)
         num_dims = self._dimensions(dimensions)

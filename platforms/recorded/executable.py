@@ -116,8 +116,11 @@ class RecordedExecutable:
 
     def _run_head(self, rows: NDArray[np.int32], *, is_greedy: bool) -> None:
         assert self._batch is not None
+        ranges = [(first, last) for first, last in self._head_ranges(is_greedy=is_greedy) if first < last]
+        if not ranges:  # of a model that ends in `pool`: the run gave everything
+            return
         step = self._step(self._batch, np.ascontiguousarray(rows, np.int32))
-        for first, last in self._head_ranges(is_greedy=is_greedy):
+        for first, last in ranges:
             self.recorded.program.run(self.team, step, first, last)
 
     def _head_ranges(self, *, is_greedy: bool) -> list[tuple[int, int]]:
