@@ -212,8 +212,9 @@ class Embedder:
         return found
 
     def close(self) -> None:
-        """Lets go of the work area; the object embeds nothing afterwards."""
+        """Lets go of the work area and the device; the object embeds nothing afterwards."""
         self._runner.close()
+        self.platform.close()
 
     def _steps(self, items: list[_Item]) -> Iterator[list[int]]:
         """Places of texts that share a step: in order, within the tokens and sequences that one takes."""

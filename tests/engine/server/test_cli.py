@@ -275,7 +275,7 @@ def test_chat_keeps_the_conversation_and_obeys_commands(
 def test_help_tells_the_defaults_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for text in ("computed per step (default 512)", "values (default bf16)", "may wait (default 4096)"):
+    for text in ("computed per step (default 512)", "head (default bf16)", "may wait (default 4096)"):
         assert text in shown
 
 
