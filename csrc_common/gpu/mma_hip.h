@@ -58,138 +58,92 @@ template <class To, class From>
 OCTAVO_GPU_FN To bits_as(const From& from) {
   return __builtin_bit_cast(To, from);
 }
+template <class T, int n>
+using Vector = T __attribute__((ext_vector_type(n)));
+using VectorF32 = Vector<float, kValues>;
+using VectorI32 = Vector<int, kValues>;
+OCTAVO_GPU_FN VectorF32 vector_of(const SumsF32& c) { return bits_as<VectorF32>(c); }
+OCTAVO_GPU_FN VectorI32 vector_of(const SumsI32& c) { return bits_as<VectorI32>(c); }
 
-#if defined(__GFX9__)
-OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
-  using F4 = float __attribute__((ext_vector_type(4)));
-  F4 sums = bits_as<F4>(c);
-#if defined(__gfx950__)
-  using H8 = __bf16 __attribute__((ext_vector_type(8)));
-  sums = __builtin_amdgcn_mfma_f32_16x16x32_bf16(bits_as<H8>(a), bits_as<H8>(b), sums, 0, 0, 0);
-#else
+// c += a . b by two instructions of half as many inputs each, which take operands as n values of T.
+template <class T, int n, class Sums, class Operand, class One>
+OCTAVO_GPU_FN void mma_by_halves(Sums& c, const Operand& a, const Operand& b, One&& one) {
   struct Halves {
-    short __attribute__((ext_vector_type(4))) part[2];
+    Vector<T, n> part[2];
   };
   const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x.part[i], y.part[i], sums, 0, 0, 0);
-#endif
-  c = bits_as<SumsF32>(sums);
+  auto sums = vector_of(c);
+  for (int i = 0; i < 2; ++i) sums = one(x.part[i], y.part[i], sums);
+  c = bits_as<Sums>(sums);
+}
+// The same by one instruction.
+template <class T, class Sums, class Operand, class One>
+OCTAVO_GPU_FN void mma_at_once(Sums& c, const Operand& a, const Operand& b, One&& one) {
+  c = bits_as<Sums>(one(bits_as<T>(a), bits_as<T>(b), vector_of(c)));
+}
+#define OCTAVO_MMA(...) [](auto x, auto y, auto sums) { return __builtin_amdgcn_##__VA_ARGS__; }
+
+#if defined(__gfx950__)
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
+  mma_at_once<Vector<__bf16, 8>>(c, a, b, OCTAVO_MMA(mfma_f32_16x16x32_bf16(x, y, sums, 0, 0, 0)));
 }
 OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
-  using F4 = float __attribute__((ext_vector_type(4)));
-  F4 sums = bits_as<F4>(c);
-#if defined(__gfx950__)
-  using H8 = _Float16 __attribute__((ext_vector_type(8)));
-  sums = __builtin_amdgcn_mfma_f32_16x16x32_f16(bits_as<H8>(a), bits_as<H8>(b), sums, 0, 0, 0);
-#else
-  struct Halves {
-    _Float16 __attribute__((ext_vector_type(4))) part[2];
-  };
-  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_mfma_f32_16x16x16f16(x.part[i], y.part[i], sums, 0, 0, 0);
-#endif
-  c = bits_as<SumsF32>(sums);
+  mma_at_once<Vector<_Float16, 8>>(c, a, b, OCTAVO_MMA(mfma_f32_16x16x32_f16(x, y, sums, 0, 0, 0)));
 }
-OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
-  using I4 = int __attribute__((ext_vector_type(4)));
-  I4 sums = bits_as<I4>(c);
-#if defined(__gfx90a__)
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_mfma_i32_16x16x16i8(a.w[0][i], b.w[0][i], sums, 0, 0, 0);
-#else
-  sums = __builtin_amdgcn_mfma_i32_16x16x32_i8(bits_as<long>(a), bits_as<long>(b), sums, 0, 0, 0);
-#endif
-  c = bits_as<SumsI32>(sums);
-}
-#if defined(__gfx950__)
 #define OCTAVO_HAS_MMA_I8_64 1
 OCTAVO_GPU_FN void mma_64(SumsI32& c, const int32_t (&a)[4], const int32_t (&b)[4]) {
-  using I4 = int __attribute__((ext_vector_type(4)));
-  c = bits_as<SumsI32>(__builtin_amdgcn_mfma_i32_16x16x64_i8(bits_as<I4>(a), bits_as<I4>(b), bits_as<I4>(c), 0, 0, 0));
+  mma_at_once<Vector<int, 4>>(c, a, b, OCTAVO_MMA(mfma_i32_16x16x64_i8(x, y, sums, 0, 0, 0)));
+}
+#elif defined(__GFX9__)
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
+  mma_by_halves<short, 4>(c, a, b, OCTAVO_MMA(mfma_f32_16x16x16bf16_1k(x, y, sums, 0, 0, 0)));
+}
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
+  mma_by_halves<_Float16, 4>(c, a, b, OCTAVO_MMA(mfma_f32_16x16x16f16(x, y, sums, 0, 0, 0)));
+}
+#elif defined(__GFX11__)
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
+  mma_by_halves<short, 16>(c, a, b, OCTAVO_MMA(wmma_f32_16x16x16_bf16_w32(x, y, sums)));
+}
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
+  mma_by_halves<_Float16, 16>(c, a, b, OCTAVO_MMA(wmma_f32_16x16x16_f16_w32(x, y, sums)));
+}
+OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
+  mma_by_halves<int, 4>(c, a, b, OCTAVO_MMA(wmma_i32_16x16x16_iu8_w32(true, x, true, y, sums, false)));
+}
+#else
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
+  mma_by_halves<__bf16, 8>(c, a, b, OCTAVO_MMA(wmma_f32_16x16x16_bf16_w32_gfx12(x, y, sums)));
+}
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
+  mma_by_halves<_Float16, 8>(c, a, b, OCTAVO_MMA(wmma_f32_16x16x16_f16_w32_gfx12(x, y, sums)));
+}
+#define OCTAVO_HAS_F8 1
+OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF8& a, const OperandF8& b) {
+  mma_by_halves<int, 2>(c, a, b, OCTAVO_MMA(wmma_f32_16x16x16_fp8_fp8_w32_gfx12(x, y, sums)));
+}
+OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
+  mma_by_halves<int, 2>(c, a, b, OCTAVO_MMA(wmma_i32_16x16x16_iu8_w32_gfx12(true, x, true, y, sums, false)));
+}
+#endif
+
+#if defined(__gfx90a__)
+OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
+  mma_by_halves<int, 1>(c, a, b, OCTAVO_MMA(mfma_i32_16x16x16i8(x[0], y[0], sums, 0, 0, 0)));
+}
+#elif defined(__GFX9__)
+OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
+  mma_at_once<long>(c, a, b, OCTAVO_MMA(mfma_i32_16x16x32_i8(x, y, sums, 0, 0, 0)));
 }
 #endif
 #if defined(__gfx942__) || defined(__gfx950__)
 #define OCTAVO_HAS_F8 1
 OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF8& a, const OperandF8& b) {
-  using F4 = float __attribute__((ext_vector_type(4)));
-  c = bits_as<SumsF32>(__builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(bits_as<long>(a), bits_as<long>(b), bits_as<F4>(c), 0, 0, 0));
-}
-#endif
-#elif defined(__GFX11__)
-OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
-  using F8 = float __attribute__((ext_vector_type(8)));
-  struct Halves {
-    short __attribute__((ext_vector_type(16))) part[2];
-  };
-  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  F8 sums = bits_as<F8>(c);
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(x.part[i], y.part[i], sums);
-  c = bits_as<SumsF32>(sums);
-}
-OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
-  using F8 = float __attribute__((ext_vector_type(8)));
-  struct Halves {
-    _Float16 __attribute__((ext_vector_type(16))) part[2];
-  };
-  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  F8 sums = bits_as<F8>(c);
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(x.part[i], y.part[i], sums);
-  c = bits_as<SumsF32>(sums);
-}
-OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
-  using I8 = int __attribute__((ext_vector_type(8)));
-  struct Halves {
-    int __attribute__((ext_vector_type(4))) part[2];
-  };
-  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  I8 sums = bits_as<I8>(c);
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, x.part[i], true, y.part[i], sums, false);
-  c = bits_as<SumsI32>(sums);
-}
-#else
-OCTAVO_GPU_FN void mma(SumsF32& c, const OperandBF16& a, const OperandBF16& b) {
-  using F8 = float __attribute__((ext_vector_type(8)));
-  struct Halves {
-    __bf16 __attribute__((ext_vector_type(8))) part[2];
-  };
-  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  F8 sums = bits_as<F8>(c);
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(x.part[i], y.part[i], sums);
-  c = bits_as<SumsF32>(sums);
-}
-OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF16& a, const OperandF16& b) {
-  using F8 = float __attribute__((ext_vector_type(8)));
-  struct Halves {
-    _Float16 __attribute__((ext_vector_type(8))) part[2];
-  };
-  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  F8 sums = bits_as<F8>(c);
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(x.part[i], y.part[i], sums);
-  c = bits_as<SumsF32>(sums);
-}
-#define OCTAVO_HAS_F8 1
-OCTAVO_GPU_FN void mma(SumsF32& c, const OperandF8& a, const OperandF8& b) {
-  using F8 = float __attribute__((ext_vector_type(8)));
-  struct Halves {
-    int __attribute__((ext_vector_type(2))) part[2];
-  };
-  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  F8 sums = bits_as<F8>(c);
-  for (int i = 0; i < 2; ++i) sums = __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(x.part[i], y.part[i], sums);
-  c = bits_as<SumsF32>(sums);
-}
-OCTAVO_GPU_FN void mma(SumsI32& c, const OperandI8& a, const OperandI8& b) {
-  using I8 = int __attribute__((ext_vector_type(8)));
-  struct Halves {
-    int __attribute__((ext_vector_type(2))) part[2];
-  };
-  const Halves x = bits_as<Halves>(a), y = bits_as<Halves>(b);
-  I8 sums = bits_as<I8>(c);
-  for (int i = 0; i < 2; ++i)
-    sums = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, x.part[i], true, y.part[i], sums, false);
-  c = bits_as<SumsI32>(sums);
+  mma_at_once<long>(c, a, b, OCTAVO_MMA(mfma_f32_16x16x32_fp8_fp8(x, y, sums, 0, 0, 0)));
 }
 #endif
 
+#undef OCTAVO_MMA
 #endif
 
 }  // namespace octavo::gpu
