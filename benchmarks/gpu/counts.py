@@ -62,32 +62,36 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Decode:
-    """Attention of one new token per sequence over `length` tokens, itself included."""
+class Paged:
+    """Attention of the last `new` of `length` tokens of a sequence."""
 
     dtype: Any
     length: int
     heads: int
     kv_heads: int
     head_dim: int
+    new: int = 1
     prefix: str = "paged_attention_"
     least_mma: int = 0
 
     @property
     def shape(self) -> str:
-        return f"{self.length} tokens, {self.heads}:{self.kv_heads} heads of {self.head_dim}"
+        new = f"{self.new} new of " if self.new > 1 else ""
+        return f"{new}{self.length} tokens, {self.heads}:{self.kv_heads} heads of {self.head_dim}"
 
     def run(self, platform: GpuPlatform) -> int:
         spec, width = one_layer(self.dtype, self.kv_heads, self.head_dim), self.kv_heads * self.head_dim
-        step, stored = batch([(self.length - 1, 1)]), batch([(0, self.length - 1)])
+        step, stored = batch([(self.length - self.new, self.new)]), batch([(0, self.length - self.new)])
         stored.block_tables = step.block_tables
         pages = 1 + int(step.block_tables[0].max())
         ops = GpuEagerOps(platform.native, platform.team, spec, pages, max_len=self.length + 1)
         for tag, rows in (("past", stored), ("new", step)):
+            if not rows.num_tokens:
+                continue
             ops.begin(rows)
             k, v = (values(f"{name} {tag}", rows.num_tokens, width) for name in "kv")
             ops.kv_append(k, v, layer=0)
-        q = values("q", 1, self.heads * self.head_dim)
+        q = values("q", self.new, self.heads * self.head_dim)
         ops.paged_attention(q, layer=0, heads=self.heads, scale=self.head_dim**-0.5)
         element, scales = (
             {"bf16": 2, "f16": 2, "int8": 1, "fp8": 1}[self.dtype],
@@ -118,13 +122,15 @@ class Draw:
 
 
 ONES = ("bf16", "f16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128", "f8row", "mxfp4")
-CASES: tuple[Product | Decode | Draw, ...] = (
+CASES: tuple[Product | Paged | Draw, ...] = (
     *(Product(form, rows, 1024, 64) for form in ONES for rows in (1, 16)),
     *(Product(form, 64, 512, 256) for form in ("bf16", "f16", "w8a8", "q4_0", "i4g128", "f8g128", "mxfp8")),
-    Decode("bf16", 1024, 8, 1, 128),
-    Decode("bf16", 1024, 4, 4, 64),
-    Decode("int8", 1024, 8, 1, 128),
-    Decode("fp8", 1024, 8, 1, 128),
+    Paged("bf16", 1024, 8, 1, 128),
+    Paged("bf16", 1024, 4, 4, 64),
+    Paged("int8", 1024, 8, 1, 128),
+    Paged("fp8", 1024, 8, 1, 128),
+    Paged("bf16", 256, 8, 1, 128, new=256),
+    Paged("int8", 256, 8, 1, 128, new=256),
     *(Draw(kind, 1, 32_768) for kind in KINDS),
 )
 

@@ -2,16 +2,16 @@
 // tokens of a sequence, are the rows of a tile, so that keys and values are read once for all of them.
 //
 //   mmafast      sequences with less than kManyTokens tokens in the step: a block takes 16 rows, its four waves the tiles of 32 keys
-//                in turn, each with a share of every cut of 512 positions. Blocks share those cuts (block_z): each leaves its
-//                part in memory, and the one that is last joins all parts in order. Where there is no memory for parts, or no
+//                in turn, each with a share of every cut of 512 positions. Blocks share those cuts (block_z): they leave their
+//                parts in memory, and the last one joins all of them in order with its own. Where there is no memory for parts, or no
 //                second block, one block goes through all cuts and joins them alike.
 //   mmafastwide  sequences with more, beside mmafast, which has the rest of the step: a wave takes 16 or 32 rows of its own through
-//                all their keys.
+//                all their keys, which a block's waves share through shared memory where that pays (kSharesKeys).
 //
 // A row's result depends on its own sequence alone: on the keys, and on whether the step has many of its tokens.
 #pragma once
 
-#include "gpu/attention_mma_cuts.inl.h"
+#include "gpu/attention_mma_stage.inl.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
@@ -22,7 +22,11 @@ template <class KV, int steps>
 constexpr int kManyTiles = kUnits == 1 && steps * KVUnits<KV>::kParts <= 4 ? 2 : 1;
 // Whether a wave's queries do without registers where it has many rows.
 template <class KV, int steps>
-constexpr bool kSharesQueries = kUnits > 2 || steps * KVUnits<KV>::kParts > 4;
+constexpr bool kSharesQueries = !kSharesKeys<KV, steps> && (kUnits > 2 || steps * KVUnits<KV>::kParts > 4);
+
+// Whether the last block's last part goes from registers to the result: ptxas spills there, with sums of large heads in registers.
+template <int steps>
+constexpr bool kKeepsPart = !kQueryIsA || steps <= 6;
 
 template <class KV, int kSteps>
 OCTAVO_GPU_FN void attend_few(const Step& step, const PagedAttentionArgs& a, const Work& w, const Parts& parts,
@@ -33,11 +37,15 @@ OCTAVO_GPU_FN void attend_few(const Step& step, const PagedAttentionArgs& a, con
   const bool is_shared = cuts > 1 && num_blocks_z() > 1 && parts.at != nullptr;
   if (block_z() >= (is_shared ? cuts : 1)) return;
   const int32_t apart = is_shared ? num_blocks_z() : 1;
-  stage_queries<KV, kSteps>(shared.queries, w.rows, w.first_row, thread(), kFlashThreads);
+  stage_queries<KVUnits<KV>, kSteps>(shared.queries, w.rows, w.first_row, thread(), kFlashThreads);
   sync();
   const int32_t mine = uniform(wave());
-  Flash<KV, kSteps, 1, true> flash(w.rows, RunPages<KV>(a, step, w.seq, w.kv_head), w.first_row, shared.queries,
-                                   KV::kHasScales ? shared.scales + 64 * mine : nullptr, a);
+  Flash<PageTiles<KV>, kSteps, 1, true> flash(w.rows, PageTiles<KV>(RunPages<KV>(a, step, w.seq, w.kv_head)), w.first_row,
+                                              shared.queries, KV::kHasScales ? shared.scales + 64 * mine : nullptr);
+  const auto counter = [&] {  // computed where it is asked for, as are places of parts; there are fewer tiles than query heads
+    return a.counters + opaque_uniform(w.seq) * a.heads + w.kv_head * w.rows.group + w.tile;
+  };
+  bool joins = false;
   for (int32_t cut = block_z(); cut < cuts; cut += apart) {
     constexpr int32_t kTiles = kCut / kKeys;
     const int32_t first_tile = (first_cut + cut) * kTiles, low = from / kKeys, high = to / kKeys;
@@ -46,20 +54,48 @@ OCTAVO_GPU_FN void attend_few(const Step& step, const PagedAttentionArgs& a, con
     while (tile < low) tile += kFlashWaves;
     if (cut >= apart) flash.clear();
     flash.take_all(tile, end, kFlashWaves, count);
+    const bool is_last = cut + apart >= cuts;  // of this block
     if (is_shared) {
-      float* part = parts.at + cut * parts.cut_floats;
+      const int32_t blocks = cuts < apart ? cuts : apart;
+      joins = is_last && is_last_block(counter(), blocks, shared.word);
+      if (joins) await_blocks(counter(), blocks);
+      const auto join_all = [&](Floats4& value, int row, int dim) {
+        join_cuts(value, parts, cuts, cut, shared.top[row], row, dim);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) value.v[i] = value.v[i] * shared.joined[row] / shared.joined[16 + row];
+        store_four(w.rows.result(w.first_row + row) + dim, value);
+      };
       join_waves(
-          flash, w.rows.head_dim(), count, shared,
+          flash, 0, w.rows.head_dim(), count, shared,
           [&](int row) {
-            part[kRowsOfTile * w.rows.head_dim() + row] = shared.top[row];
-            part[kRowsOfTile * (w.rows.head_dim() + 1) + row] = shared.sum[row];
+            float top = shared.top[row], sum = shared.sum[row];
+            if (!joins) {
+              parts.top(cut, row) = top;
+              parts.sum(cut, row) = sum;
+              return;
+            }
+            join_sums(top, sum, parts, cuts, cut, row);
+            shared.joined[row] = a.sinks ? fold_sink(top, sum, a.sinks[w.rows.head_of(w.first_row + row)]) : 1.0f;
+            shared.joined[16 + row] = sum;
           },
-          [&](int row, int dim, float value) { part[row * w.rows.head_dim() + dim] = value; });
+          [&](int row, int dim, Floats4& value) {
+            if (kKeepsPart<kSteps> && joins) {
+              join_all(value, row, dim);
+            } else {
+              store_four(parts.values(cut, row) + dim, value);
+            }
+          });
+      if (!kKeepsPart<kSteps> && joins) {
+        for (int32_t at = 4 * thread(); at < count * w.rows.head_dim(); at += 4 * kFlashThreads) {
+          const int row = at / w.rows.head_dim(), dim = at % w.rows.head_dim();
+          Floats4 value = *reinterpret_cast<const Floats4*>(parts.values(cut, row) + dim);
+          join_all(value, row, dim);
+        }
+      }
       continue;
     }
-    const bool is_last = cut == cuts - 1;
     join_waves(
-        flash, w.rows.head_dim(), count, shared,
+        flash, 0, w.rows.head_dim(), count, shared,
         [&](int row) {
           float top = shared.top[row], sum = shared.sum[row];
           Fold f{0.0f, 1.0f};
@@ -77,45 +113,43 @@ OCTAVO_GPU_FN void attend_few(const Step& step, const PagedAttentionArgs& a, con
             shared.joined[16 + row] = sum;
           }
         },
-        [&](int row, int dim, float value) {
-          float& y = w.rows.result(w.first_row + row)[dim];  // the same thread's in every cut
-          value = cut > 0 ? V::fma(y, shared.sum[row], value * shared.top[row]) : value;
-          if (is_last && a.sinks) value = value * shared.joined[row];
-          y = is_last ? value / shared.joined[16 + row] : value;
+        [&](int row, int dim, Floats4& value) {
+          float* y = w.rows.result(w.first_row + row) + dim;  // the same thread's in every cut
+          Floats4 before = {};
+          if (cut > 0) before = *reinterpret_cast<const Floats4*>(y);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float x = value.v[i];
+            x = cut > 0 ? V::fma(before.v[i], shared.sum[row], x * shared.top[row]) : x;
+            if (is_last && a.sinks) x = x * shared.joined[row];
+            value.v[i] = is_last ? x / shared.joined[16 + row] : x;
+          }
+          store_four(y, value);
         });
   }
   if (!is_shared) return;
-  const int32_t blocks = cuts < apart ? cuts : apart;
-  Counter* counter = a.counters + w.seq * a.heads + w.kv_head * w.rows.group + w.tile;  // fewer tiles than query heads
-  release();
+  if (!joins) release();
   sync();
-  if (thread() == 0) *shared.word = count_up(counter) == blocks - 1;
-  sync();
-  if (!*shared.word) return;
-  acquire();
-  join_cuts(a, w, parts, cuts, count);
-  if (thread() == 0) *counter = 0;
+  if (thread() != 0) return;
+  if (joins) {
+    *counter() = 0;
+  } else {
+    count_up(counter(), kStored);
+  }
 }
 
-template <class KV, int kSteps, bool kIsShared>
-OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, const Work& w, int32_t* queries, float* scales) {
-  constexpr int kTiles = kManyTiles<KV, kSteps>;
-  const int32_t mine = uniform(wave()), first_row = w.first_row + mine * kTiles * kRowsOfTile;
-  if (first_row >= w.rows.count) return;
-  const int32_t left = w.rows.count - first_row, count = left < kTiles * kRowsOfTile ? left : kTiles * kRowsOfTile;
-  constexpr int kParts = KVUnits<KV>::kParts;
-  if constexpr (kIsShared) {
-    queries += mine * kTiles * kParts * kSteps * kStagedStep;
-    for (int t = 0; t < kTiles; ++t)
-      stage_queries<KV, kSteps>(queries + t * kParts * kSteps * kStagedStep, w.rows, first_row + 16 * t, lane(), kWave);
-    sync_wave();
-  }
-  Flash<KV, kSteps, kTiles, kIsShared> flash(w.rows, RunPages<KV>(a, step, w.seq, w.kv_head), first_row, queries,
-                                             scales + 64 * mine, a);
-  const int32_t from = w.rows.low(w.rows.position(first_row)), to = w.rows.position(first_row + count - 1);
-  flash.take_all(from / kKeys, to / kKeys, 1, count);
+// What a block for many tokens keeps in shared memory: queries, and scales of every wave; or keys, values, and scales of the block.
+struct ManyShared {
+  int32_t* queries;
+  float* scales;
+  int32_t *keys, *values;
+};
+
+template <class F>
+OCTAVO_GPU_FN void finish_rows(F& flash, const Work& w, int32_t first_row) {
+  const PagedAttentionArgs& a = w.rows.a;
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t)
+  for (int t = 0; t < static_cast<int>(sizeof(flash.out) / sizeof(flash.out[0])); ++t)
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       const int32_t row = opaque(first_row + 16 * t + query_row(s));
@@ -124,13 +158,44 @@ OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, co
       if (a.sinks) before = fold_sink(flash.top[t][s], sum, a.sinks[w.rows.head_of(row)]);
       float* y = w.rows.result(row);
 #pragma unroll
-      for (int d = 0; d < 2 * kSteps; ++d) {
+      for (int d = 0; d < F::kTiles; ++d) {
         if (16 * d >= w.rows.head_dim()) break;
 #pragma unroll
         for (int i = 0; i < kValues; ++i)
           if (slot_of(i) == s) y[16 * d + dim_of(i)] = flash.out[t][d].v[i] * before / sum;
       }
     }
+}
+
+template <class KV, int kSteps>
+OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, const Work& w, const ManyShared& shared) {
+  constexpr int kTiles = kManyTiles<KV, kSteps>, kRows = kTiles * kRowsOfTile, kParts = KVUnits<KV>::kParts;
+  constexpr bool kIsShared = kSharesQueries<KV, kSteps>;
+  const int32_t mine = uniform(wave()), first_row = w.first_row + mine * kRows;
+  const int32_t left = w.rows.count - first_row, count = left < kRows ? left : kRows;
+  const RunPages<KV> pages(a, step, w.seq, w.kv_head);
+  if constexpr (kSharesKeys<KV, kSteps>) {
+    const int32_t most = kFlashWaves * kRows, rows = w.rows.count - w.first_row < most ? w.rows.count - w.first_row : most;
+    if (rows <= 0) return;
+    Flash<StagedTiles<KV>, kSteps, kTiles, false> flash(w.rows, {shared.keys, shared.values}, first_row, nullptr, shared.scales);
+    TileRuns<KV> runs(pages);
+    const int32_t from = w.rows.low(w.rows.position(w.first_row)), to = w.rows.position(w.first_row + rows - 1);
+    take_staged<KV, kSteps>(flash, runs, shared.keys, shared.values, from / kKeys, to / kKeys, to, count);
+    finish_rows(flash, w, first_row);
+  } else {
+    if (count <= 0) return;
+    int32_t* queries = shared.queries;
+    if constexpr (kIsShared) {
+      queries += mine * kTiles * kParts * kSteps * kStagedStep;
+      for (int t = 0; t < kTiles; ++t)
+        stage_queries<KVUnits<KV>, kSteps>(queries + t * kParts * kSteps * kStagedStep, w.rows, first_row + 16 * t, lane(), kWave);
+      sync_wave();
+    }
+    Flash<PageTiles<KV>, kSteps, kTiles, kIsShared> flash(w.rows, PageTiles<KV>(pages), first_row, queries, shared.scales + 64 * mine);
+    const int32_t from = w.rows.low(w.rows.position(first_row)), to = w.rows.position(first_row + count - 1);
+    flash.take_all(from / kKeys, to / kKeys, 1, count);
+    finish_rows(flash, w, first_row);
+  }
 }
 
 template <class KV, int kSteps>
@@ -143,12 +208,12 @@ OCTAVO_GPU_FN void paged_attention_few(const Step& step, const PagedAttentionArg
 }
 
 template <class KV, int kSteps>
-OCTAVO_GPU_FN void paged_attention_many(const Step& step, const PagedAttentionArgs& a, int32_t* queries, float* scales) {
+OCTAVO_GPU_FN void paged_attention_many(const Step& step, const PagedAttentionArgs& a, const ManyShared& shared) {
   constexpr int kRows = kFlashWaves * kManyTiles<KV, kSteps> * kRowsOfTile;
   const auto group = static_cast<int32_t>(a.heads / a.kv_heads), seqs = static_cast<int32_t>(step.num_seqs);
   if (block_x() >= units_before(step, seqs, group, kRows)) return;
   const Work w = work_of(step, a, block_x(), kRows, block_y());
-  if (w.tokens >= kManyTokens) attend_many<KV, kSteps, kSharesQueries<KV, kSteps>>(step, a, w, queries, scales);
+  if (w.tokens >= kManyTokens) attend_many<KV, kSteps>(step, a, w, shared);
 }
 
 }  // namespace octavo::gpu
@@ -160,6 +225,8 @@ OCTAVO_GPU_FN void paged_attention_many(const Step& step, const PagedAttentionAr
 #define OCTAVO_MANY_TILES(KV, dims) (octavo::gpu::kFlashWaves * octavo::gpu::kManyTiles<octavo::gpu::KV, dims / 32>)
 #define OCTAVO_MANY_WORDS(KV, dims) \
   (octavo::gpu::kSharesQueries<octavo::gpu::KV, dims / 32> ? OCTAVO_QUERY_WORDS(KV, dims, OCTAVO_MANY_TILES(KV, dims)) : 4)
+#define OCTAVO_KEY_UNITS(KV, dims) \
+  (octavo::gpu::kSharesKeys<octavo::gpu::KV, dims / 32> ? octavo::gpu::TileStage<octavo::gpu::KV, dims / 32>::kCount : 1)
 #define OCTAVO_ATTENTION_MMA(dtype, KV, dims)                                                                                       \
   OCTAVO_KERNEL(paged_attention_##dtype##_d##dims, mmafast, PagedAttention, octavo::gpu::kFlashThreads, octavo::gpu::kRowsOfTile, 0, \
                 OCTAVO_WAVES(4)) {                                                                                                  \
@@ -170,7 +237,9 @@ OCTAVO_GPU_FN void paged_attention_many(const Step& step, const PagedAttentionAr
                 (OCTAVO_MANY_TILES(KV, dims) * octavo::gpu::kRowsOfTile), 0, OCTAVO_TWO_WAVES) {                                     \
     OCTAVO_SHARED(octavo::gpu::Words4, queries, (OCTAVO_MANY_WORDS(KV, dims) / 4));                                                  \
     OCTAVO_SHARED(octavo::gpu::Floats4, scales, OCTAVO_SCALE_WAVES(KV) * 16);                                                        \
-    octavo::gpu::paged_attention_many<octavo::gpu::KV, dims / 32>(*step_, a, queries[0].w, scales[0].v);                             \
+    OCTAVO_SHARED(octavo::gpu::Words4, keys, (OCTAVO_KEY_UNITS(KV, dims)));                                                          \
+    OCTAVO_SHARED(octavo::gpu::Words4, values, (OCTAVO_KEY_UNITS(KV, dims)));                                                        \
+    octavo::gpu::paged_attention_many<octavo::gpu::KV, dims / 32>(*step_, a, {queries[0].w, scales[0].v, keys[0].w, values[0].w});   \
   }
 #define OCTAVO_ATTENTION_MMA_DIMS(dims)   \
   OCTAVO_ATTENTION_MMA(bf16, KVBF16, dims) \

@@ -68,8 +68,7 @@ struct Work {
 OCTAVO_GPU_FN int32_t units_before(const Step& step, int32_t seq, int32_t group, int32_t most) {
   return load_uniform(step.query_start + seq) * group / most + seq;
 }
-OCTAVO_GPU_FN Work work_of(const Step& step, const PagedAttentionArgs& a, int32_t unit, int32_t most, int32_t kv_head) {
-  const auto group = static_cast<int32_t>(a.heads / a.kv_heads);
+OCTAVO_GPU_FN int32_t seq_of(const Step& step, int32_t unit, int32_t group, int32_t most) {
   int32_t seq = 0;
   for (auto end = static_cast<int32_t>(step.num_seqs); seq + 1 < end;) {
     const int32_t middle = (seq + end) / 2;
@@ -79,26 +78,31 @@ OCTAVO_GPU_FN Work work_of(const Step& step, const PagedAttentionArgs& a, int32_
       end = middle;
     }
   }
+  return seq;
+}
+OCTAVO_GPU_FN Work work_of(const Step& step, const PagedAttentionArgs& a, int32_t unit, int32_t most, int32_t kv_head) {
+  const auto group = static_cast<int32_t>(a.heads / a.kv_heads);
+  const int32_t seq = seq_of(step, unit, group, most);
   const int32_t token = load_uniform(step.query_start + seq), tokens = load_uniform(step.query_start + seq + 1) - token;
-  Work w{{a, token, kv_head * group, group, tokens * group, load_uniform(step.kv_len + seq) - tokens},
+  Work w{{{a, token, kv_head * group, group, tokens * group, load_uniform(step.kv_len + seq) - tokens}},
          seq, kv_head, tokens, 0, unit - units_before(step, seq, group, most)};
   w.first_row = w.tile * most;
   return w;
 }
 
-// The cut that waves have taken in becomes one: emits (row, dimension, value), leaves the rows' maxima and sums in shared.top
-// and shared.sum. `ready()` runs in between, when those are known, by all threads.
+// What waves have taken in of tile `t` of 16 rows becomes one: emits (row, first dimension, values of four), leaves the rows' maxima
+// and sums in shared.top and shared.sum. `ready(row)` runs in between, when those are known.
 template <class F, class Ready, class Emit>
-OCTAVO_GPU_FN void join_waves(F& flash, int32_t head_dim, int32_t count, const FlashShared& shared, Ready&& ready, Emit&& emit) {
+OCTAVO_GPU_FN void join_waves(F& flash, int t, int32_t head_dim, int32_t count, const FlashShared& shared, Ready&& ready, Emit&& emit) {
   constexpr int kDims = 32;
   const int nothing = opaque_uniform(0);  // so that no address is computed before all cuts
   const int mine = 16 * uniform(opaque(thread()) / kWave);
   float *tops = shared.tops + nothing, *sums = shared.sums + nothing, *shrinks = shared.shrink + nothing, *parts = shared.parts + nothing;
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    const float sum = over_row(flash.sum[0][s], [](float x, float y) { return x + y; });
+    const float sum = over_row(flash.sum[t][s], [](float x, float y) { return x + y; });
     if (speaks_for_row()) {
-      tops[mine + query_row(s)] = flash.top[0][s];
+      tops[mine + query_row(s)] = flash.top[t][s];
       sums[mine + query_row(s)] = sum;
     }
   }
@@ -122,20 +126,26 @@ OCTAVO_GPU_FN void join_waves(F& flash, int32_t head_dim, int32_t count, const F
   float* to[kSlots];
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) to[s] = parts + (mine + opaque(query_row(s))) * (kDims + 1) + opaque(dim_of(0));
-  constexpr int kPairs = sizeof(flash.out[0]) / sizeof(SumsF32) / 2;
+  constexpr int kPairs = sizeof(flash.out[t]) / sizeof(SumsF32) / 2;
 #pragma unroll
   for (int c = 0; c < kPairs; ++c) {
 #pragma unroll
     for (int d = 0; d < 2; ++d)
 #pragma unroll
-      for (int i = 0; i < kValues; ++i) to[slot_of(i)][16 * d + dim_of(i) - dim_of(0)] = flash.out[0][2 * c + d].v[i] * shrink[slot_of(i)];
+      for (int i = 0; i < kValues; ++i) to[slot_of(i)][16 * d + dim_of(i) - dim_of(0)] = flash.out[t][2 * c + d].v[i] * shrink[slot_of(i)];
     sync();
-#pragma unroll 1
-    for (int t = opaque(thread()); t < 16 * kDims; t += kFlashThreads) {
-      const int row = t / kDims, d = t % kDims;
-      float value = parts[row * (kDims + 1) + d];
-      for (int w = 1; w < kFlashWaves; ++w) value = value + parts[(w * 16 + row) * (kDims + 1) + d];
-      if (row < count && c * kDims + d < head_dim) emit(row, c * kDims + d, value);
+    if (const int at = opaque(thread()); at < 16 * kDims / 4) {
+      const int row = at / (kDims / 4), d = at % (kDims / 4) * 4;
+      if (row < count && c * kDims + d < head_dim) {
+        Floats4 value;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) value.v[i] = parts[row * (kDims + 1) + d + i];
+#pragma unroll
+        for (int w = 1; w < kFlashWaves; ++w)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) value.v[i] = value.v[i] + parts[(w * 16 + row) * (kDims + 1) + d + i];
+        emit(row, c * kDims + d, value);
+      }
     }
     sync();
   }
@@ -144,7 +154,11 @@ OCTAVO_GPU_FN void join_waves(F& flash, int32_t head_dim, int32_t count, const F
 // Parts of cuts in memory: [slot][cut]{values [16][head_dim], maxima [16], sums [16]}.
 struct Parts {
   float* at;
-  int64_t cut_floats;
+  int32_t head_dim;
+  OCTAVO_GPU_FN int64_t cut_floats() const { return kRowsOfTile * (head_dim + 2); }
+  OCTAVO_GPU_FN float* values(int32_t cut, int row) const { return at + cut * cut_floats() + row * head_dim; }
+  OCTAVO_GPU_FN float& top(int32_t cut, int row) const { return at[cut * cut_floats() + kRowsOfTile * head_dim + row]; }
+  OCTAVO_GPU_FN float& sum(int32_t cut, int row) const { return at[cut * cut_floats() + kRowsOfTile * (head_dim + 1) + row]; }
 };
 OCTAVO_GPU_FN Parts parts_of(const Step& step, const PagedAttentionArgs& a, const Work& w, int64_t unit) {
   const int64_t group = a.heads / a.kv_heads, cut_floats = kRowsOfTile * (a.head_dim + 2);
@@ -155,24 +169,56 @@ OCTAVO_GPU_FN Parts parts_of(const Step& step, const PagedAttentionArgs& a, cons
   const int64_t spare = ceil_div(kSpareTokens * group, kRowsOfTile);
   const int64_t slot = (is_wide ? w.seq * spare + w.tile : unit) * a.kv_heads + w.kv_head;
   const bool is_there = (!is_wide || w.tile < spare) && (slot + 1) * cuts * cut_floats * 4 <= a.partials_bytes;
-  return {is_there ? a.partials + slot * cuts * cut_floats : nullptr, cut_floats};
+  return {is_there ? a.partials + slot * cuts * cut_floats : nullptr, static_cast<int32_t>(a.head_dim)};
 }
 
-// The parts of all cuts become the rows' results.
-OCTAVO_GPU_FN void join_cuts(const PagedAttentionArgs& a, const Work& w, const Parts& parts, int32_t cuts, int32_t count) {
-  const int32_t head_dim = w.rows.head_dim();
-#pragma unroll 1
-  for (int32_t t = opaque(thread()); t < count * head_dim; t += kFlashThreads) {
-    const int32_t row = t / head_dim;
-    const float* part = parts.at;
-    float value = part[t], top = part[kRowsOfTile * head_dim + row], sum = part[kRowsOfTile * (head_dim + 1) + row];
-    for (int32_t cut = 1; cut < cuts; ++cut) {
-      part += parts.cut_floats;
-      const Fold f = fold_in(top, sum, part[kRowsOfTile * head_dim + row], part[kRowsOfTile * (head_dim + 1) + row]);
-      value = V::fma(value, f.before, part[t] * f.now);
+// Blocks that share a sequence count twice in one counter: as each has taken in its last cut, and as its parts lie in memory. The
+// last of the first count joins all parts, so its own last part need not go by memory; those that it waits for are under way.
+constexpr int32_t kStored = 1 << 16;
+OCTAVO_GPU_FN bool is_last_block(Counter* counter, int32_t blocks, int32_t* word) {
+  if (thread() == 0) *word = count_up(counter, 1) % kStored == blocks - 1;
+  sync();
+  return uniform(*word) != 0;
+}
+OCTAVO_GPU_FN void await_blocks(Counter* counter, int32_t blocks) {
+  if (thread() == 0)
+    while (count_of(counter) / kStored != blocks - 1) {
     }
-    if (a.sinks) value = value * fold_sink(top, sum, a.sinks[w.rows.head_of(w.first_row + row)]);
-    w.rows.result(w.first_row + row)[t % head_dim] = value / sum;
+  sync();
+  acquire();
+}
+
+// All cuts' values of a row's four dimensions in order; those of cut `mine`, with the maximum `my_top`, are `value`.
+OCTAVO_GPU_FN void join_cuts(Floats4& value, const Parts& parts, int32_t cuts, int32_t mine, float my_top, int row, int dim) {
+  Floats4 all = {};
+  float top = kNone, nothing = 0.0f;
+#pragma unroll 1
+  for (int32_t cut = opaque_uniform(0); cut < cuts; ++cut) {
+    Floats4 x = value;
+    float cut_top = my_top;
+    if (cut != mine) {
+      x = *reinterpret_cast<const Floats4*>(parts.values(cut, row) + dim);
+      cut_top = parts.top(cut, row);
+    }
+    const Fold f = fold_in(top, nothing, cut_top, 0.0f);  // the first one: 0 and 1
+#pragma unroll
+    for (int i = 0; i < 4; ++i) all.v[i] = V::fma(all.v[i], f.before, x.v[i] * f.now);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) value.v[i] = all.v[i];
+}
+// A row's maximum and sum over all cuts.
+OCTAVO_GPU_FN void join_sums(float& top, float& sum, const Parts& parts, int32_t cuts, int32_t mine, int row) {
+  const float my_top = top, my_sum = sum;
+#pragma unroll 1
+  for (int32_t cut = 0; cut < cuts; ++cut) {
+    const float cut_top = cut == mine ? my_top : parts.top(cut, row), cut_sum = cut == mine ? my_sum : parts.sum(cut, row);
+    if (cut == 0) {
+      top = cut_top;
+      sum = cut_sum;
+    } else {
+      fold_in(top, sum, cut_top, cut_sum);
+    }
   }
 }
 

@@ -5,7 +5,7 @@
 // depend on the rows beside it.
 #pragma once
 
-#include "gpu/attention_mma_rows.h"
+#include "gpu/attention_mma_pages.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
@@ -16,50 +16,56 @@ constexpr float kNone = -0x1.fp+126f; // the maximum of a row that has seen noth
 
 OCTAVO_GPU_FN float larger(float a, float b) { return a > b ? a : b; }
 
-// kSteps: of 32 dimensions, as many as hold head_dim. kIsShared: queries lie in shared memory (else in registers).
-template <class KV, int kSteps, int kRows, bool kIsShared>
+// Source: where keys and values come from (PageTiles). kSteps: of 32 dimensions, as many as hold head_dim. kIsShared: queries lie in
+// shared memory (else in registers).
+template <class Source, int kSteps, int kRows, bool kIsShared>
 struct Flash {
-  using T = typename KV::T;
-  using Units = KVUnits<KV>;
+  using Units = typename Source::Units;
+  using Rows = typename Source::Rows;
   using Operand = typename Units::Operand;
-  static constexpr int kTiles = 2 * kSteps;                                // of 16 dimensions
-  static constexpr int kFewestTiles = kSteps <= 2 ? 1 : kSteps <= 4 ? 4 : kTiles - 4;  // that head_dim fills: smaller ones have kernels of their own
-  static constexpr int kParts = Units::kParts;
+  static constexpr bool kHasScales = Source::kHasScales;
+  static constexpr int kTiles = 2 * kSteps;                            // of 16 dimensions
+  static constexpr int kFewestTiles = kFewestTilesOf<kSteps>;
+  static constexpr int kParts = Units::kParts, kKeyParts = kKeyPartsOf<Units>;
   // Loads that are asked for at a time, while those before them are worked on: of keys (for all 32), and tiles of values.
-  static constexpr int kKeyLoads = kSteps / Units::kStepsOfLoad, kKeysTogether = kUnits == 1 && kSteps <= 4 ? 2 : 1;
-  static constexpr int kValuesTogether = kUnits == 1 && kSteps <= 4 ? 4 : kUnits == 2 && kSteps <= 4 ? 2 : 1;
-  static constexpr int kHalves = kSteps > (kUnits == 1 || (kUnits == 2 && sizeof(T) == 1) ? 6 : 4) ? 1 : 2;  // of the keys of a tile
-  static constexpr int kKeyUnroll = kUnits == 2 && kIsShared && kSteps > 4 ? 1 : kKeyLoads;  // ptxas would begin all loads at once
-  static constexpr int kBuffers = kUnits > 2 || kSteps > (kUnits == 2 ? 4 : 6) ? 1 : 2;  // where there are registers for that
+  static constexpr bool kIsNarrow = kKeyParts == 1;
+  static constexpr int kKeyLoads = kSteps / Units::kStepsOfLoad, kKeysTogether = kIsNarrow && kUnits == 1 && kSteps <= 4 ? 2 : 1;
+  static constexpr int kValuesTogether = !kIsNarrow ? 1 : kUnits == 1 && kSteps <= 4 ? 4 : kUnits == 2 && kSteps <= 4 ? 2 : 1;
+  static constexpr int kMostInHalves = kUnits == 1 || (kUnits == 2 && Source::kElementBytes == 1) ? 6 : 4;
+  static constexpr int kHalves = kIsNarrow && kSteps <= kMostInHalves ? 2 : 1;  // of the keys of a tile
+  static constexpr bool kIsTight = !kIsNarrow && kQueryIsA;  // NVIDIA
+  static constexpr int kKeyUnroll = kIsTight || (kUnits == 2 && kIsShared && kSteps > 4) ? 1 : kKeyLoads;  // ptxas would begin all at once
+  static constexpr int kBuffers = kUnits > 2 || kIsTight || kSteps > (kUnits == 2 ? 4 : 6) ? 1 : 2;  // where there are registers for that
   static constexpr int kKeyGroups = (kKeyLoads + kKeysTogether - 1) / kKeysTogether, kValueGroups = kTiles / kValuesTogether;
+  static constexpr int kScores = kKeyParts > 1 ? 2 : 1;  // sums of the products of first parts, and of those of lower ones
 
-  const QueryRows& rows;
-  RunPages<KV> pages;
+  const Rows& rows;
+  Source source;
   int32_t first_row;
   const int32_t* staged;  // queries in shared memory
-  float* scales;          // 64 floats of the wave in shared memory
+  float* scales;          // 32 keys', then their values', in shared memory
   float scale, softcap, cap;
   Operand query[kIsShared ? 1 : kRows][kIsShared ? 1 : kSteps][kParts];
-  int32_t high[kRows][kSlots];                             // the last position that a row sees; -1: there is no such row
+  int32_t position[kRows][kSlots];                         // -1: there is no such row
   float top[kRows][kSlots], sum[kRows][kSlots];            // sum: of this lane's keys
   SumsF32 out[kRows][kTiles];
 
-  OCTAVO_GPU_FN Flash(const QueryRows& rows_, const RunPages<KV>& pages_, int32_t first, const int32_t* staged_, float* scales_,
-                      const PagedAttentionArgs& a)
-      : rows(rows_), pages(pages_), first_row(first), staged(staged_), scales(scales_),
-        scale(uniform(a.softcap != 0.0f ? a.scale : a.scale * kLog2E)), softcap(a.softcap), cap(uniform(a.softcap * kLog2E)) {
+  OCTAVO_GPU_FN Flash(const Rows& rows_, const Source& source_, int32_t first, const int32_t* staged_, float* scales_)
+      : rows(rows_), source(source_), first_row(first), staged(staged_), scales(scales_),
+        scale(uniform(rows.softcap() != 0.0f ? rows.a.scale : rows.a.scale * kLog2E)), softcap(rows.softcap()),
+        cap(uniform(rows.softcap() * kLog2E)) {
 #pragma unroll
     for (int t = 0; t < kRows; ++t)
 #pragma unroll
       for (int s = 0; s < kSlots; ++s) {
         const int32_t row = first_row + 16 * t + query_row(s);
-        high[t][s] = row < rows.count ? rows.position(row) : -1;
+        position[t][s] = row < rows.count ? rows.position(row) : -1;
       }
     if constexpr (!kIsShared) {
 #pragma unroll
       for (int t = 0; t < kRows; ++t)
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step) load_query<KV>(query[t][step], rows, first_row + 16 * t, step);
+        for (int step = 0; step < kSteps; ++step) load_query<Units>(query[t][step], rows, first_row + 16 * t, step);
     }
     clear();
   }
@@ -74,21 +80,28 @@ struct Flash {
     }
   }
 
-  // Values of some tiles of 16 dimensions; beyond head_dim, of the first one once more.
+  // Nor does ptxas, where a load takes many registers.
+  static OCTAVO_GPU_FN void keep_loads() {
+    keep_order();
+    if constexpr (!kIsNarrow) hold_loads();
+  }
+
+  using Values = typename Source::Values;
   using ValueGroup = typename Units::RawValues[kValuesTogether];
-  OCTAVO_GPU_FN void load_values(ValueGroup& to, const uint8_t* const (&at)[kUnits], int group) const {
+  // Values of some tiles of 16 dimensions; beyond head_dim, of the first one once more.
+  OCTAVO_GPU_FN void load_values(ValueGroup& to, const Values& from, int group) const {
 #pragma unroll
     for (int i = 0; i < kValuesTogether; ++i) {
       const int tile = group * kValuesTogether + i;
-      const uint32_t offset = tile < kFewestTiles || 16 * tile < rows.head_dim() ? 16u * tile * kTokenRun * sizeof(T) : 0;
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) to[i].unit[u] = *reinterpret_cast<const typename Units::ValueUnit*>(at[u] + offset);
+      const bool is_there = tile < kFewestTiles || 16 * tile < rows.head_dim();
+      from.load(to[i].unit, tile, is_there);
     }
   }
 
-  using KeyGroup = Words4[kKeysTogether][kHalves][kUnits];
+  using KeyGroup = typename Source::KeyUnit[kKeysTogether][kHalves][kUnits];
   // Some 64 bytes of keys. What is beyond head_dim, a multiple of 16, is any of the same key's: queries have zeros there.
-  OCTAVO_GPU_FN void load_keys(KeyGroup& to, const uint8_t* const (&at)[kHalves][kUnits], int32_t row_bytes, int group) const {
+  template <class Keys>
+  OCTAVO_GPU_FN void load_keys(KeyGroup& to, const Keys& from, int group) const {
 #pragma unroll
     for (int i = 0; i < kKeysTogether; ++i) {
       const int load = group * kKeysTogether + i;
@@ -96,15 +109,11 @@ struct Flash {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half)
 #pragma unroll
-        for (int u = 0; u < kUnits; ++u) {
-          const bool is_there = 64 * load + 64 <= kFewestTiles * 16 * static_cast<int>(sizeof(T)) ||
-                                16 * opaque(unit_q(u)) < row_bytes - 64 * load;
-          const int32_t instead = load > 0 ? 64 * (load - 1) : -16 * unit_q(u);
-          to[i][half][u] = *reinterpret_cast<const Words4*>(at[half][u] + (is_there ? 64 * load : instead));
-        }
+        for (int u = 0; u < kUnits; ++u) from.load(to[i][half][u], half, u, load);
     }
   }
-  OCTAVO_GPU_FN void multiply_keys(SumsF32 (&s)[kRows][2], const KeyGroup& raw, int first_half, int group) const {
+  using Scores = SumsF32[kScores][kRows][2];
+  OCTAVO_GPU_FN void multiply_keys(Scores& s, KeyGroup& raw, int first_half, int group) const {
 #pragma unroll
     for (int i = 0; i < kKeysTogether; ++i) {
       if (group * kKeysTogether + i >= kKeyLoads) break;
@@ -114,67 +123,64 @@ struct Flash {
         const int step = (group * kKeysTogether + i) * Units::kStepsOfLoad + k;
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
-          const Operand key = Units::key(raw[i][half], k);
 #pragma unroll
-          for (int t = 0; t < kRows; ++t)
+          for (int key_part = 0; key_part < kKeyParts; ++key_part) {
+            const Operand key = Units::key(raw[i][half], k);
 #pragma unroll
-            for (int part = 0; part < kParts; ++part) {
-              if constexpr (kIsShared) {
-                mma_query(s[t][first_half + half], staged_query<Operand>(staged, (t * kParts + part) * kSteps + step), key);
-              } else {
-                mma_query(s[t][first_half + half], query[t][step][part], key);
+            for (int t = 0; t < kRows; ++t)
+#pragma unroll
+              for (int part = 0; part < kParts; ++part) {
+                if (kKeyParts > 1 && part + key_part >= kParts) continue;  // below what float32 keeps
+                SumsF32& to = s[kScores > 1 && part + key_part > 0 ? 1 : 0][t][first_half + half];
+                if constexpr (kIsShared) {
+                  mma_query(to, staged_query<Operand>(staged, (t * kParts + part) * kSteps + step), key);
+                } else {
+                  mma_query(to, query[t][step][part], key);
+                }
               }
-            }
+          }
         }
       }
     }
   }
   // Scores of all rows.
-  OCTAVO_GPU_FN void score(SumsF32 (&s)[kRows][2], const Run& first, const Run& second) const {
+  OCTAVO_GPU_FN void score(Scores& s) const {
 #pragma unroll
     for (int first_half = 0; first_half < 2; first_half += kHalves) {
-      const int32_t row_bytes = opaque_uniform(pages.row_bytes);
-      const uint8_t* at[kHalves][kUnits];
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half)
-#pragma unroll
-        for (int u = 0; u < kUnits; ++u) {
-          const int token = token_of_row(first_half + half, opaque(unit_row(u)));
-          at[half][u] = (token < kTokenRun ? first.keys : second.keys) + static_cast<uint32_t>(token % kTokenRun * row_bytes + 16 * opaque(unit_q(u)));
-        }
+      const auto from = source.template keys<kSteps, kHalves>(first_half);
       KeyGroup raw[kBuffers];
-      load_keys(raw[0], at, row_bytes, 0);
+      load_keys(raw[0], from, 0);
 #pragma unroll kKeyUnroll
       for (int group = 0; group < kKeyGroups; ++group) {
         const int ahead = group + kBuffers - 1;
-        if (ahead > 0 && ahead < kKeyGroups) load_keys(raw[ahead % kBuffers], at, row_bytes, ahead);
-        keep_order();
+        if (ahead > 0 && ahead < kKeyGroups) load_keys(raw[ahead % kBuffers], from, ahead);
+        keep_loads();
         multiply_keys(s, raw[group % kBuffers], first_half, group);
       }
     }
+    if constexpr (kScores > 1) {
+#pragma unroll
+      for (int t = 0; t < kRows; ++t)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+          for (int i = 0; i < kValues; ++i) s[0][t][half].v[i] = s[0][t][half].v[i] + s[1][t][half].v[i];
+    }
   }
 
-  // Takes 32 positions from `begin_at` on in. is_edge: some row does not see all of them; [from, to]: what any row sees.
-  OCTAVO_GPU_FN void take(int32_t begin_at, const Run& first, const Run& second, bool is_edge, int32_t from, int32_t to) {
+  // The weights of 32 positions from `begin_at` on, as what was summed before shrinks. is_edge: some row does not see all of them.
+  // `ahead()` runs between the products and the weights.
+  using Weights = Operand[kRows][kParts];
+  template <class Ahead>
+  OCTAVO_GPU_FN void weigh(Weights& weights, int32_t begin_at, bool is_edge, Ahead&& ahead) {
     const int32_t begin = opaque_uniform(begin_at);  // positions of lanes are computed when they are asked for
-    if constexpr (kIsShared) keep_order();
-    if constexpr (KV::kHasScales) pages.fetch_scales(scales, first, second);
-    SumsF32 s[kRows][2];
+    Scores s;
 #pragma unroll
-    for (int t = 0; t < kRows; ++t) begin_sums(s[t][0]), begin_sums(s[t][1]);
-    score(s, first, second);
-    const uint8_t* at[kUnits];
+    for (int i = 0; i < kScores; ++i)
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const int q = opaque(unit_q(u));
-      at[u] = (q < 2 ? first.keys : second.keys) + pages.values_from +
-              static_cast<uint32_t>(opaque(unit_row(u)) * kTokenRun + q % 2 * kUnit) * static_cast<uint32_t>(sizeof(T));
-    }
-    ValueGroup raw[kBuffers];
-    load_values(raw[0], at, 0);
-    keep_order();
-    if constexpr (KV::kHasScales) sync_wave();
-    Operand weights[kRows][kParts];
+      for (int t = 0; t < kRows; ++t) begin_sums(s[i][t][0]), begin_sums(s[i][t][1]);
+    score(s);
+    ahead();
 #pragma unroll
     for (int t = 0; t < kRows; ++t) {
       float w[kSlots][kScoreUnits][8], shrink[kSlots];
@@ -190,8 +196,8 @@ struct Flash {
             for (int j = 0; j < 8; ++j) change(w[slot][u][j], u, j, begin + kUnit * q[u] + j);
         };
         each([&](float& x, int u, int j, int32_t) {
-          x = score_at(s[t], slot, u, j);
-          if constexpr (KV::kHasScales) x = x * scales[kUnit * q[u] + j];
+          x = score_at(s[0][t], slot, u, j);
+          if constexpr (kHasScales) x = x * scales[kUnit * q[u] + j];
           x = x * scale;
         });
         if (softcap != 0.0f) {
@@ -203,11 +209,11 @@ struct Flash {
         if (rows.a.alibi) {
           const int32_t row = opaque(first_row + 16 * t + query_row(slot));
           const float slope = rows.a.alibi[rows.head_of(row)] * kLog2E;
-          each([&](float& x, int, int, int32_t at) { x = x - slope * static_cast<float>(high[t][slot] - at); });
+          each([&](float& x, int, int, int32_t at) { x = x - slope * static_cast<float>(rows.distance(position[t][slot], at)); });
         }
         if (is_edge) {
-          const int32_t low = rows.low(opaque(high[t][slot]));
-          each([&](float& x, int, int, int32_t at) { x = at >= low && at <= high[t][slot] ? x : kNone; });
+          const int32_t low = rows.low(opaque(position[t][slot])), high = rows.high(position[t][slot]);
+          each([&](float& x, int, int, int32_t at) { x = at >= low && at <= high ? x : kNone; });
         }
         float most = top[t][slot];
         each([&](float& x, int, int, int32_t) { most = larger(most, x); });
@@ -215,7 +221,7 @@ struct Flash {
         shrink[slot] = exp2_fast(top[t][slot] - most);
         top[t][slot] = most;
         float of_value[kScoreUnits][8];
-        if constexpr (KV::kHasScales) {
+        if constexpr (kHasScales) {
           each([&](float&, int u, int j, int32_t) { of_value[u][j] = scales[kKeys + kUnit * q[u] + j]; });
           keep_order();  // else each is read behind a branch of its own
         }
@@ -224,7 +230,7 @@ struct Flash {
           const bool is_seen = x != kNone;
           x = is_seen ? exp2_fast(x - most) : 0.0f;
           added = added + x;
-          if constexpr (KV::kHasScales) x = is_seen ? x * of_value[u][j] : 0.0f;
+          if constexpr (kHasScales) x = is_seen ? x * of_value[u][j] : 0.0f;
         });
         sum[t][slot] = V::fma(sum[t][slot], shrink[slot], added);
       }
@@ -235,43 +241,83 @@ struct Flash {
 #pragma unroll
         for (int i = 0; i < kValues; ++i) out[t][d].v[i] = out[t][d].v[i] * shrink[slot_of(i)];
     }
+  }
+
+  // Adds weighted values; `raw[0]` holds the first ones. [from, to]: positions that any row sees.
+  OCTAVO_GPU_FN void add(Weights& weights, ValueGroup (&raw)[kBuffers], const Values& values, int32_t begin, bool is_edge, int32_t from,
+                         int32_t to) {
 #pragma unroll
     for (int group = 0; group < kValueGroups; ++group) {
       const int ahead = group + kBuffers - 1;
-      if (ahead > 0 && ahead < kValueGroups) load_values(raw[ahead % kBuffers], at, ahead);
-      keep_order();
+      if (ahead > 0 && ahead < kValueGroups) load_values(raw[ahead % kBuffers], values, ahead);
+      keep_loads();
       if (Units::kBlanks && opaque_uniform(is_edge)) {
 #pragma unroll
         for (int i = 0; i < kValuesTogether; ++i) Units::blank(raw[group % kBuffers][i], begin, from, to);
       }
 #pragma unroll
-      for (int i = 0; i < kValuesTogether; ++i) {
-        const Operand value = Units::value(raw[group % kBuffers][i]);
+      for (int i = 0; i < kValuesTogether; ++i) multiply_values(weights, raw[group % kBuffers][i], group * kValuesTogether + i);
+    }
+  }
+  OCTAVO_GPU_FN void multiply_values(Weights& weights, typename Units::RawValues& raw, int tile) {
+    if constexpr (kKeyParts == 1) {
+      const Operand value = Units::value(raw);
+#pragma unroll
+      for (int t = 0; t < kRows; ++t)
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) mma_query(out[t][tile], weights[t][part], value);
+    } else {
+      SumsF32 sums[kRows];  // of this tile alone: a unit that cuts sums short cuts less of them
+#pragma unroll
+      for (int t = 0; t < kRows; ++t) begin_sums(sums[t]);
+#pragma unroll
+      for (int value_part = 0; value_part < kKeyParts; ++value_part) {
+        const Operand value = Units::value(raw);
 #pragma unroll
         for (int t = 0; t < kRows; ++t)
 #pragma unroll
-          for (int part = 0; part < kParts; ++part) mma_query(out[t][group * kValuesTogether + i], weights[t][part], value);
-#pragma unroll
-        for (int t = 0; t < kRows; ++t) settle(out[t][group * kValuesTogether + i]);
+          for (int part = 0; part + value_part < kParts; ++part) mma_query(sums[t], weights[t][part], value);
       }
+#pragma unroll
+      for (int t = 0; t < kRows; ++t)
+#pragma unroll
+        for (int i = 0; i < kValues; ++i) out[t][tile].v[i] = out[t][tile].v[i] + sums[t].v[i];
     }
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) settle(out[t][tile]);
   }
 
-  // Every tile'th tile of [first_tile, last_tile]; rows at the border of what all see are looked at one by one.
+  // What the rows first_row .. last see: [from, to] any of them, [all_from, all_to] all of them.
+  struct Seen {
+    int32_t from, to, all_from, all_to;
+    OCTAVO_GPU_FN bool is_edge(int32_t begin) const { return begin < all_from || begin + kKeys - 1 > all_to; }
+  };
+  OCTAVO_GPU_FN Seen seen(int32_t count) const {
+    const int32_t first = rows.position(first_row), last = rows.position(first_row + count - 1);
+    return {rows.low(first), rows.high(last), rows.low(last), rows.high(first)};
+  }
+
+  // Every apart'th tile of [first_tile, last_tile]; rows at the border of what all see are looked at one by one.
   OCTAVO_GPU_FN void take_all(int32_t first_tile, int32_t last_tile, int32_t apart, int32_t count) {
     if (first_tile > last_tile) return;
-    const int32_t last_row = first_row + count - 1;
-    const int32_t first = rows.position(first_row), last = rows.position(last_row), from = rows.low(first), all_from = rows.low(last);
-    const int32_t last_run = last / kTokenRun;
-    const auto run = [&](int32_t tile, int half) { return 2 * tile + half < last_run ? 2 * tile + half : last_run; };
-    int32_t page = pages.page_of(run(first_tile, 0)), other_page = pages.page_of(run(first_tile, 1));
+    const Seen what = seen(count);
+    source.start(first_tile, what.from, what.to);
     for (int32_t tile = first_tile; tile <= last_tile; tile += apart) {
-      const int32_t next = pages.page_of(run(tile + apart, 0)), other_next = pages.page_of(run(tile + apart, 1));  // ahead of their use
-      const Run one = pages.run(run(tile, 0), page), other = pages.run(run(tile, 1), other_page);
+      source.next(tile, apart);
+      if constexpr (kIsShared) keep_order();
+      if constexpr (kHasScales) source.fetch_scales(scales);
       const int32_t begin = tile * kKeys;
-      take(begin, one, other, begin < all_from || begin + kKeys - 1 > first, from, last);
-      page = next;
-      other_page = other_next;
+      const bool is_edge = what.is_edge(begin);
+      Weights weights;
+      Values values;
+      ValueGroup raw[kBuffers];
+      weigh(weights, begin, is_edge, [&] {
+        values = source.values();
+        load_values(raw[0], values, 0);
+        keep_order();
+        if constexpr (kHasScales) sync_wave();
+      });
+      add(weights, raw, values, begin, is_edge, what.from, what.to);
     }
   }
 };

@@ -187,6 +187,10 @@ struct KVUnits<KVI8> : CodeUnits<KVI8> {};
 template <>
 struct KVUnits<KVF8> : CodeUnits<KVF8> {};
 
+// Operands that keys, and values, are made of.
+template <class Units>
+constexpr int kKeyPartsOf = 1;
+
 }  // namespace octavo::gpu
 
 #endif

@@ -28,7 +28,11 @@ OCTAVO_GPU_FN void sync_wave() { __syncwarp(); }
 // See gpu/hip.h.
 OCTAVO_GPU_FN void release() { __threadfence(); }
 OCTAVO_GPU_FN void acquire() { __threadfence(); }
-OCTAVO_GPU_FN int32_t count_up(int32_t* counter) { return atomicAdd(counter, 1); }
+OCTAVO_GPU_FN int32_t count_up(int32_t* counter, int32_t by) { return atomicAdd(counter, by); }
+OCTAVO_GPU_FN int32_t count_of(const int32_t* counter) { return *static_cast<const volatile int32_t*>(counter); }
+
+// A barrier of the wave's own, which ptxas moves no loads across; at most 15 waves of a block have one.
+OCTAVO_GPU_FN void hold_loads() { asm volatile("bar.sync %0, 32;" ::"r"(static_cast<int>(threadIdx.x) / kWave + 1) : "memory"); }
 
 // See gpu/hip.h.
 OCTAVO_GPU_FN void keep_order() { asm volatile("" ::: "memory"); }

@@ -51,9 +51,12 @@ OCTAVO_GPU_FN void sync_wave() {
 // Blocks that work on one result: what a thread wrote is seen by other blocks' threads behind `release`, `count_up` and `acquire`.
 OCTAVO_GPU_FN void release() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
 OCTAVO_GPU_FN void acquire() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
-// Adds 1; what was there before.
-OCTAVO_GPU_FN int32_t count_up(int32_t* counter) {
-  return __scoped_atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL, __MEMORY_SCOPE_DEVICE);
+// Adds to a counter; what was there before. And what is there now.
+OCTAVO_GPU_FN int32_t count_up(int32_t* counter, int32_t by) {
+  return __scoped_atomic_fetch_add(counter, by, __ATOMIC_ACQ_REL, __MEMORY_SCOPE_DEVICE);
+}
+OCTAVO_GPU_FN int32_t count_of(const int32_t* counter) {
+  return __scoped_atomic_load_n(counter, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
 }
 
 // The compiler moves nothing across it: loads that it would all begin at once need registers, and so does what it would keep of
@@ -62,6 +65,7 @@ OCTAVO_GPU_FN void keep_order() {
   __asm__ volatile("" ::: "memory");
   __builtin_amdgcn_sched_barrier(0);
 }
+OCTAVO_GPU_FN void hold_loads() {}  // see gpu/cuda.h
 
 // A value about which nothing is known: what follows from it is computed where it is needed, and held in no register meanwhile.
 OCTAVO_GPU_FN int32_t opaque(int32_t x) {

@@ -67,9 +67,15 @@ void sync_wave();
 // Blocks run one after the other.
 inline void release() {}
 inline void acquire() {}
-inline int32_t count_up(int32_t* counter) { return (*counter)++; }
+inline int32_t count_up(int32_t* counter, int32_t by) {
+  const int32_t old = *counter;
+  *counter = old + by;
+  return old;
+}
+inline int32_t count_of(const int32_t* counter) { return *counter; }
 
 inline void keep_order() {}
+inline void hold_loads() {}
 inline int32_t opaque(int32_t x) { return x; }
 inline int32_t opaque_uniform(int32_t x) { return x; }
 inline int32_t uniform(int32_t x) { return x; }

@@ -267,3 +267,19 @@ def test_decoding_asks_for_lines_of_keys_and_values_once_for_all_query_heads(arc
         device.facts = replace(device.facts, num_units=8)
     once = 512 * (128 * 2 * 2 if dtype == "bf16" else 128 * 2 + 8)
     assert once <= read[1024] - read[512] <= 1.05 * once
+
+
+@pytest.mark.skipif(bool(emulated_device.missing()), reason=emulated_device.missing() or "-")
+@pytest.mark.parametrize("arch", emulated_device.ARCHS)
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "f16", "fp8"])
+def test_a_prompt_asks_for_keys_and_values_once_for_all_waves_of_a_block(arch: str, dtype: str) -> None:
+    device = platform(arch).device
+    read = {}
+    for past in (48, 112):
+        device.stats.clear()
+        attend(arch, Case("prompt", dtype, 8, 1, 128, ((past, 16),)))
+        by_name = {name: stats for name, _, stats in device.stats}
+        read[past] = 64 * by_name[f"paged_attention_{dtype}_d128__mmafastwide"].lines["global_load"]
+    once = 64 * (128 * 2 + 8 if dtype in ("int8", "fp8") else 128 * 2 * 2)
+    blocks = 2 if dtype == "f16" else 1  # which have 64 rows or 128
+    assert blocks * once <= read[112] - read[48] <= 1.05 * blocks * once
