@@ -101,6 +101,28 @@ class Paged:
 
 
 @dataclass(frozen=True)
+class Packed:
+    """Attention in both directions over a packed sequence."""
+
+    length: int
+    heads: int
+    head_dim: int
+    prefix: str = "varlen_attention_"
+    least_mma: int = 0
+
+    @property
+    def shape(self) -> str:
+        return f"{self.length} tokens, {self.heads} heads of {self.head_dim}"
+
+    def run(self, platform: GpuPlatform) -> int:
+        ops = GpuEagerOps(platform.native, platform.team)
+        ops.begin(batch([(0, self.length)]))
+        q, k, v = (values(f"packed {name}", self.length, self.heads * self.head_dim) for name in "qkv")
+        ops.varlen_attention(q, k, v, heads=self.heads, kv_heads=self.heads, scale=self.head_dim**-0.5)
+        return k.nbytes + v.nbytes
+
+
+@dataclass(frozen=True)
 class Draw:
     """Sampling of one kind of row (benchmarks/sampling.py)."""
 
@@ -122,7 +144,7 @@ class Draw:
 
 
 ONES = ("bf16", "f16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128", "f8row", "mxfp4")
-CASES: tuple[Product | Paged | Draw, ...] = (
+CASES: tuple[Product | Paged | Packed | Draw, ...] = (
     *(Product(form, rows, 1024, 64) for form in ONES for rows in (1, 16)),
     *(Product(form, 64, 512, 256) for form in ("bf16", "f16", "w8a8", "q4_0", "i4g128", "f8g128", "mxfp8")),
     Paged("bf16", 1024, 8, 1, 128),
@@ -131,6 +153,7 @@ CASES: tuple[Product | Paged | Draw, ...] = (
     Paged("fp8", 1024, 8, 1, 128),
     Paged("bf16", 256, 8, 1, 128, new=256),
     Paged("int8", 256, 8, 1, 128, new=256),
+    Packed(128, 2, 64),
     *(Draw(kind, 1, 32_768) for kind in KINDS),
 )
 

@@ -1,3 +1,4 @@
-// attention on matrix units, heads of up to 64 dimensions: csrc_common/gpu/attention_mma.inl.h.
+// attention on matrix units, heads of up to 64 dimensions: csrc_common/gpu/attention_mma.inl.h, attention_mma_varlen.inl.h.
 #define OCTAVO_HEAD_DIM 64
 #include "gpu/attention_mma.inl.h"
+#include "gpu/attention_mma_varlen.inl.h"

@@ -40,7 +40,7 @@ def grid_of(row: GpuRow, arguments: bytes | bytearray, sizes: Sizes, num_units: 
         if row.level.startswith("mmafast"):
             kv_heads = row.number(arguments, "kv_heads")
             units = sizes.rows * (heads // kv_heads) // row.tile_rows + sizes.seqs
-            if row.is_beside:
+            if row.is_beside or row.op.startswith("varlen"):
                 return units, kv_heads, 1
             window = row.number(arguments, "window")
             cuts = min(-(-sizes.longest // CUT), window // CUT + 2 if window else sizes.longest)

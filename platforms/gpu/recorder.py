@@ -89,6 +89,8 @@ class GpuRecorder(Recorder):
         that of the class of head sizes."""
         if op.startswith("paged_attention_"):
             op = self._attention(op)
+        elif op == "varlen_attention":
+            op = self._of_heads(op, fields["head_dim"])
         super()._emit(op, kind, reads=reads, writes=writes, **fields)
         found = fused(self._list, self.native.table.choices)
         if found is None:
@@ -121,11 +123,13 @@ class GpuRecorder(Recorder):
         return choice
 
     def _attention(self, op: str) -> str:
-        """Matrix units take head_dim in tiles of 16, and have kernels for classes of it; the exact levels take the rest. Of the
-        kernels for few and for many tokens neither does without the other."""
-        head_dim, table = self._kv().head_dim, self.native.table
-        found = op if head_dim % TILE_DIMS else bounded(op, head_dim, table.choices)
+        """Of the kernels for few and for many tokens neither does without the other."""
+        found, table = self._of_heads(op, self._kv().head_dim), self.native.table
         return op if found == op or table[found].few == table[found].many else found
+
+    def _of_heads(self, op: str, head_dim: int) -> str:
+        """Matrix units take head_dim in tiles of 16, and have kernels for classes of it; the exact levels take the rest."""
+        return op if head_dim % TILE_DIMS else bounded(op, head_dim, self.native.table.choices)
 
 
 def has_fast_inputs(choice: Choice) -> bool:
