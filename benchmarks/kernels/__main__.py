@@ -33,6 +33,7 @@ from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.recorder import kv_head_bytes
 from octavo.platforms.recorded.sampling import NativeSampler
 from octavo.platforms.rope import frequencies
+from octavo.platforms.select import of_rows
 from octavo.platforms.selftest.values import FORMATS, LINEAR_FORMATS, batch, one_layer, tensor, tensors, values
 from octavo.platforms.types import Batch, KVSpec, RawTensor, Rope
 
@@ -63,34 +64,34 @@ class TimedOps(EagerOps):
         self.timings: list[Timing] = []
         self.repeats = repeats
         self.flush = np.ones(FLUSH_BYTES // 4, np.float32) if may_flush else None
-        self._work: tuple[str, int, int, bool] = ("", 0, 0, False)
+        self._work: tuple[str, int, int, int] = ("", 0, 0, 0)
 
     def _call(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._work = (op, *work_of(op, (*args, *kwargs.values()), kwargs, self._batch, self.spec))
         return super()._call(op, args, kwargs)
 
     def _execute(self, program: Any, step: Any) -> None:
-        op, num_bytes, flops, is_small = self._work
+        op, num_bytes, flops, num_rows = self._work
         program.run(self.team, step, 0, len(program))
         found = [Samples() for _ in range(len(program))]
         load = OtherLoad()
         for _ in range(self.repeats):
-            if self.flush is not None and is_small:
+            if self.flush is not None and num_rows <= COLD_ROWS:
                 self.flush.max()
             for samples, seconds in zip(found, program.profile(self.team, step), strict=True):
                 samples.values.append(seconds)
         for samples in found:  # a kernel is far shorter than a tick of /proc/stat: one share for all
             samples.other = [load.share()] * self.repeats
         for bands, samples in zip(program.bands, found, strict=True):
-            kernel = bands[0][1]
+            kernel = of_rows(bands, num_rows)
             is_main = kernel.startswith(op)
             self.timings.append(Timing(kernel, samples, num_bytes if is_main else 0, flops if is_main else 0))
 
 
 def work_of(
     op: str, given: tuple[Any, ...], kwargs: dict[str, Any], step: Batch | None, spec: KVSpec | None
-) -> tuple[int, int, bool]:
-    """(bytes, flops, whether the rows are few) of one call."""
+) -> tuple[int, int, int]:
+    """(bytes, flops, rows) of one call."""
     rows = [a for a in given if isinstance(a, np.ndarray) and a.ndim == 2]
     num_rows = len(rows[0]) if rows else 0 if step is None else step.num_tokens
     num_bytes = sum(a.nbytes for a in rows)
@@ -110,7 +111,7 @@ def work_of(
         flops = 4 * int(visible.sum()) * kwargs["heads"] * spec.head_dim
     elif op not in ("linear", "gated_mlp", "lm_head", "greedy_head", "embedding", "kv_append"):
         num_bytes += rows[0].nbytes if rows else 0  # written back
-    return num_bytes, flops, num_rows <= COLD_ROWS
+    return num_bytes, flops, num_rows
 
 
 class TimedWeights(PackedWeights):

@@ -14,6 +14,7 @@ from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.sampling import NativeSampler
 from octavo.platforms.recorded.symbols import Instruction, Recorded
 from octavo.platforms.recorded.tables import RopeTables
+from octavo.platforms.select import of_rows
 from octavo.platforms.types import Batch, SampleBatch, SampleResult
 
 
@@ -140,8 +141,10 @@ class RecordedExecutable:
         step = self._step(batch, np.ascontiguousarray(rows, np.int32))
         program = self.recorded.program
         found: list[tuple[str, float]] = []
+        counts = {"tokens": batch.num_tokens, "logits": len(rows), "sequences": batch.num_seqs}
         for first, last in self._profiled():
-            names = [bands[0][1] for bands in program.bands[first:last]]
+            made = zip(program.bands[first:last], self.recorded.instructions[first:last], strict=True)
+            names = [of_rows(bands, counts[ins.rows]) for bands, ins in made]
             found += zip(names, program.profile(self.team, step, first, last), strict=True)
         return found
 
