@@ -111,12 +111,14 @@ def allowed_features(available: int, levels: Mapping[str, int], asked: tuple[str
 
 @dataclass(frozen=True)
 class Allowance:
-    """What may run: feature bits of the machine and of the user, levels found wrong, and whether bits may differ."""
+    """What may run: feature bits of the machine and of the user, levels found wrong, whether bits may differ, and kernels that
+    others of the op outrun here."""
 
     available: int
     allowed: int
     bad_levels: Mapping[str, str]
     is_fast: bool = False
+    passed_over: Mapping[str, str] = field(default_factory=dict)
 
 
 def refusal(row: KernelRow, may: Allowance) -> str:
@@ -129,7 +131,7 @@ def refusal(row: KernelRow, may: Allowance) -> str:
         return "switched off by --isa or OCTAVO_ISA"
     if row.level in FAST_LEVELS and not may.is_fast:
         return "its last bits differ from the other levels'; --numerics fast allows it"
-    return ""
+    return may.passed_over.get(row.name, "")
 
 
 def choose(rows: Iterable[KernelRow], levels: Mapping[str, int], may: Allowance) -> OpTable:

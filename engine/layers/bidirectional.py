@@ -11,12 +11,16 @@ from typing import Any
 
 from octavo.engine.layers.attention import projected
 from octavo.platforms.ops import Ops
-from octavo.platforms.types import Array, LinearWeight, Rope
+from octavo.platforms.types import Array, LinearWeight, Rope, VarlenDtype
+
+#: formats whose products keep float32's or float16's precision: attention between them does, too
+_PRECISE = ("f32", "f16")
 
 
 @dataclass(frozen=True)
 class BidirectionalAttention:
-    """One layer's attention. `qkv` holds one fused weight or three; `alibi` is a platform's vector [heads] or None."""
+    """One layer's attention. `qkv` holds one fused weight or three; `alibi` is a platform's vector [heads] or None. Weights of
+    bfloat16 and of fewer bits have attention's products in bfloat16."""
 
     qkv: tuple[LinearWeight, ...]
     heads: int
@@ -26,6 +30,11 @@ class BidirectionalAttention:
     rope: Rope | None = None
     alibi: Any | None = None
 
+    @property
+    def dtype(self) -> VarlenDtype:
+        """Of the products of queries, keys, weights and values."""
+        return "f32" if any(weight.format in _PRECISE for weight in self.qkv) else "bf16"
+
     def __call__(self, ops: Ops, x: Array) -> Array:
         """[rows, heads * head_dim]."""
         width = self.heads * self.head_dim
@@ -33,6 +42,5 @@ class BidirectionalAttention:
         if self.rope is not None:
             q = ops.rope(q, self.rope, heads=self.heads)
             k = ops.rope(k, self.rope, heads=self.heads)
-        return ops.varlen_attention(
-            q, k, v, heads=self.heads, kv_heads=self.heads, scale=self.scale, window=self.window, alibi=self.alibi
-        )
+        how = {"heads": self.heads, "kv_heads": self.heads, "scale": self.scale, "window": self.window}
+        return ops.varlen_attention(q, k, v, **how, alibi=self.alibi, dtype=self.dtype)

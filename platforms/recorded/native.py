@@ -16,13 +16,14 @@ from octavo.platforms.types import Variant
 
 @dataclass
 class Native:
-    """A module with the levels in force. `bad_levels` holds levels found wrong, or worse than others here, with the reason;
-    `is_fast` lets levels run whose last bits differ (select.FAST_LEVELS)."""
+    """A module with the levels in force. `bad_levels` holds levels found wrong, or worse than others here, with the reason,
+    `passed_over` single kernels by name; `is_fast` lets levels run whose last bits differ (select.FAST_LEVELS)."""
 
     module: Any
     isa: tuple[str, ...] | None = None
     bad_levels: dict[str, str] = field(default_factory=dict)
     is_fast: bool = False
+    passed_over: dict[str, str] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -47,7 +48,7 @@ class Native:
 
     @property
     def allowance(self) -> Allowance:
-        return Allowance(self.available, self.allowed, self.bad_levels, self.is_fast)
+        return Allowance(self.available, self.allowed, self.bad_levels, self.is_fast, self.passed_over)
 
     @cached_property
     def table(self) -> OpTable:
