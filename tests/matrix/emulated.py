@@ -128,16 +128,21 @@ def _self_test(cell: Cell) -> GpuSelfTest:
 
 def plan(found: Iterable[Candidate], kernels: Iterable[str]) -> list[Candidate]:
     """Cheap cases that together launch all of these kernels that some case launches, cheapest first."""
-    left, chosen, pool = set(kernels), [], list(found)
+    wanted, pool = set(kernels), list(found)
+    left, chosen = set(wanted), list[Candidate]()
     while True:
         best = max(
             pool, key=lambda c: (len(c.kernels & left) > 0, len(c.kernels & left) / (c.cost + 1.0)), default=None
         )
         if best is None or not best.kernels & left:
-            return sorted(chosen, key=lambda c: c.cost)
+            break
         left -= best.kernels
         chosen.append(best)
         pool.remove(best)
+    for case in sorted(chosen, key=lambda c: -c.cost):  # what later choices made needless
+        if case.kernels & wanted <= frozenset().union(*(other.kernels for other in chosen if other is not case)):
+            chosen.remove(case)
+    return sorted(chosen, key=lambda c: c.cost)
 
 
 @dataclass

@@ -48,8 +48,8 @@ def test_group_size_wastes_little_and_keeps_groups_few(counts: list[int], size: 
 
 
 def test_an_unknown_kv_type_is_refused() -> None:
-    with pytest.raises(ModelError, match="'fp8'; allowed are f32, bf16, f16, int8"):
-        spec([0]).kv_spec("fp8")
+    with pytest.raises(ModelError, match="'int4'; allowed are f32, bf16, f16, int8, fp8"):
+        spec([0]).kv_spec("int4")
 
 
 @pytest.mark.parametrize(

@@ -51,4 +51,4 @@ def test_memory_that_the_system_refuses_is_an_error_that_says_what_for(monkeypat
 def test_a_module_of_other_sources_says_what_to_do() -> None:
     for fields in ({}, {f"field{i}": 0 for i in range(10)}):
         with pytest.raises(ValueError, match=r"add__scalar: .* of different sources: install again"):
-            load().Program().add("add__scalar", "add__scalar", 0, (3, 1), fields)
+            load().Program().add([(0, "add__scalar")], (3, 1), fields)

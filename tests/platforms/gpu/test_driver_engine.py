@@ -18,7 +18,7 @@ from tests.golden import tiny
 from tests.platforms.gpu.fakes.rig import Rig, rig
 from tests.platforms.gpu.host_device import folder
 
-from octavo.engine import build
+from octavo.engine import chosen
 from octavo.engine.errors import PlatformError
 from octavo.platforms.gpu import code
 from octavo.platforms.gpu import found as looking
@@ -80,14 +80,14 @@ def test_greedy_answers_are_those_of_a_cpu(machine: Rig, tmp_path: Path) -> None
 def test_a_closed_platform_has_given_all_back(machine: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory, graphs, code and the queue, whoever still refers to them; what refers to them may go afterwards."""
     made: list[Any] = []
-    plain = build.choose_platform
-    monkeypatch.setattr(build, "choose_platform", lambda *given: (made.append(plain(*given)), made[-1])[1])
+    plain = chosen.choose_platform
+    monkeypatch.setattr(chosen, "choose_platform", lambda *given: (made.append(plain(*given)), made[-1])[1])
     before = machine.fake.live()
     model = tiny.write_safetensors("llama", tmp_path / "m")
     core = bits.make_core(model, device=machine.kind, numerics="exact", packed_cache="off")
     bits.run(core, bits.prompts([5]), 4, is_watched=False)
     used = machine.fake.live()
-    (platform,) = [chosen.platform for chosen in made]
+    (platform,) = [one.platform for one in made]
     assert all(used[name] > before[name] for name in ("memory", "graphs", "modules"))
     platform.close()
     left = machine.fake.live()

@@ -119,7 +119,7 @@ def test_wrong_kernel_is_refused_and_logits_stay_right(
     op: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = tiny.write_safetensors("llama", tmp_path / "llama")
-    wrong = best(op)
+    wrong = native_platform()(1).native.table[op].few  # which passes over what is slow here
     monkeypatch.setitem(sys.modules, "octavo_faulty", FaultyModule(wrong))
     platform = native_platform()(1, module="octavo_faulty")
     level = wrong.rsplit("__", 1)[1]
