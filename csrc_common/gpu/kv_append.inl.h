@@ -11,28 +11,28 @@ OCTAVO_GPU_FN void kv_append(const Step& step, const KVAppendArgs& a) {
   each_row(step.num_tokens * a.kv_heads, [&](int64_t unit, bool is_real) {
     const int64_t token = unit / a.kv_heads, head = unit % a.kv_heads, position = position_of(step, token);
     const HeadPages<KV> pages(a, step, step.token_seq[token], head);
-    const float* vectors[2] = {a.k + token * a.ldk + head * a.head_dim, a.v + token * a.ldv + head * a.head_dim};
     for (int which = 0; which < 2; ++which) {
+      const float* x = which == 0 ? a.k + token * a.ldk + head * a.head_dim : a.v + token * a.ldv + head * a.head_dim;
       typename KV::T* to = which == 0 ? pages.key(position) : pages.value(position);
       const int64_t apart = which == 0 ? 1 : kTokenRun;
       if constexpr (KV::kHasScales) {
         float most = 0.0f;
         int bad = 0;
         for (int64_t i = group_lane(); i < a.head_dim; i += kGroup) {
-          most = V::max(V::abs(vectors[which][i]), most);
-          bad |= vectors[which][i] != vectors[which][i];
+          most = V::max(V::abs(x[i]), most);
+          bad |= x[i] != x[i];
         }
         most = max16(most);
         const float s = sum16(bad) ? __builtin_nanf("") : most / KV::kLargest;
         if (!is_real) continue;
         for (int64_t i = group_lane(); i < a.head_dim; i += kGroup) {
-          const float q = s > 0.0f ? vectors[which][i] / s : 0.0f;
+          const float q = s > 0.0f ? x[i] / s : 0.0f;
           to[i * apart] = KV::code_of(q > KV::kLargest ? KV::kLargest : q > -KV::kLargest ? q : -KV::kLargest);
         }
         if (group_lane() == 0) *(which == 0 ? pages.key_scale(position) : pages.value_scale(position)) = s;
       } else {
         if (!is_real) continue;
-        for (int64_t i = group_lane(); i < a.head_dim; i += kGroup) to[i * apart] = KV::narrow(vectors[which][i]);
+        for (int64_t i = group_lane(); i < a.head_dim; i += kGroup) to[i * apart] = KV::narrow(x[i]);
       }
     }
   });

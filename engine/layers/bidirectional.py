@@ -42,5 +42,14 @@ class BidirectionalAttention:
         if self.rope is not None:
             q = ops.rope(q, self.rope, heads=self.heads)
             k = ops.rope(k, self.rope, heads=self.heads)
-        how = {"heads": self.heads, "kv_heads": self.heads, "scale": self.scale, "window": self.window}
-        return ops.varlen_attention(q, k, v, **how, alibi=self.alibi, dtype=self.dtype)
+        return ops.varlen_attention(
+            q,
+            k,
+            v,
+            heads=self.heads,
+            kv_heads=self.heads,
+            scale=self.scale,
+            window=self.window,
+            alibi=self.alibi,
+            dtype=self.dtype,
+        )
