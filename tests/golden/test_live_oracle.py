@@ -20,6 +20,7 @@ from octavo.engine.models.load import load_model
 from octavo.platforms.registry import PLATFORMS, choose_platform
 
 BOUND = 1e-4
+#: of the largest hidden state, or of 1 where all are smaller: torch's float32 sums differ from chip to chip
 ENCODER_BOUND = 1e-5
 FOLDER = Path(__file__).parents[2] / "build" / "oracle-logits"
 HIDDEN_FOLDER = FOLDER.with_name("oracle-hidden")
@@ -61,5 +62,6 @@ def test_all_hidden_states_match_the_oracle(case: str, name: str, tmp_path: Path
         lengths = make_encoder_golden.DUMP_LENGTHS
         found = encoder_drive.run(platform, encoder, *encoder_drive.texts_of(case, lengths))
         for length, rows in zip(lengths, found, strict=True):
-            worst = float(np.abs(rows - oracle[f"hidden_{length}"]).max())
+            wanted = oracle[f"hidden_{length}"]
+            worst = float(np.abs(rows - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
             assert worst <= ENCODER_BOUND, f"{case} on {name}, {length} tokens: {worst:.2e} from the oracle"
