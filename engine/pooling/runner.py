@@ -15,10 +15,13 @@ from octavo.engine.models.encoder import Encoder
 from octavo.engine.models.encoder_spec import NO_PAGES
 from octavo.engine.pooling.model import DenseTail, PooledEncoder, is_native, load_dense
 from octavo.engine.pooling.modules import Pipeline
-from octavo.engine.pooling.vectors import normalized, pooled
+from octavo.engine.pooling.opened import Opened
+from octavo.engine.pooling.vectors import cut, normalized, pooled
 from octavo.platforms.ops import Weights
 from octavo.platforms.platform import Capacity, Executable, Platform
 from octavo.platforms.types import F32
+
+NOT_FINITE = "its vector is not finite; the model overflows on this text"
 
 
 class EmbeddingRunner:
@@ -43,6 +46,29 @@ class EmbeddingRunner:
         self._max_tokens = max_tokens
         self._max_seqs = max_seqs
         self._programs: dict[bool, Executable] = {}
+
+    @classmethod
+    def of(cls, opened: Opened) -> EmbeddingRunner:
+        """Over an encoder that was opened."""
+        return cls(
+            opened.platform,
+            opened.weights,
+            opened.encoder,
+            opened.pipeline,
+            max_tokens=opened.max_batch_tokens,
+            max_seqs=opened.max_num_seqs,
+        )
+
+    def vectors(
+        self, texts: Sequence[Sequence[int]], num_prompt: Sequence[int], normalizes: bool, num_dims: int | None = None
+    ) -> list[F32 | None]:
+        """Each text's vector, the first `num_dims` values of it (None: all); None for one that is not finite."""
+        found = self.run(texts, num_prompt, normalizes)
+        if num_dims is not None:
+            found = cut(found, num_dims, normalizes=normalizes)
+        return [
+            vector if is_finite else None for vector, is_finite in zip(found, np.isfinite(found).all(1), strict=True)
+        ]
 
     def run(self, texts: Sequence[Sequence[int]], num_prompt: Sequence[int], normalizes: bool) -> F32:
         """Vectors [texts, width] of one step; `num_prompt` tokens of each belong to its prompt."""

@@ -121,7 +121,7 @@ def test_truncation_is_the_same_in_every_shape_and_is_reported(shape: str, folde
 
 def test_tokens_that_are_cut_at_the_start_are_not_the_prompts(folder: Folder) -> None:
     embedder = opened(folder("prompt"))
-    ids = embedder._from_text("the cat " * 100, "query: ", "start")
+    ids = embedder.texts.from_text("the cat " * 100, "query: ", "start")
     prompt = embedder.tokenizer.encode("query: ", add_special=False)
     assert len(ids.ids) == 64 and ids.num_prompt == 1 + len(prompt) and ids.ids[1 : 1 + len(prompt)] == prompt
     assert ids.ids[-3:-1] == embedder.tokenizer.encode("the cat", add_special=False)
