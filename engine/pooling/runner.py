@@ -66,9 +66,7 @@ class EmbeddingRunner:
         found = self.run(texts, num_prompt, normalizes)
         if num_dims is not None:
             found = cut(found, num_dims, normalizes=normalizes)
-        return [
-            vector if is_finite else None for vector, is_finite in zip(found, np.isfinite(found).all(1), strict=True)
-        ]
+        return [vector if np.isfinite(vector).all() else None for vector in found]
 
     def run(self, texts: Sequence[Sequence[int]], num_prompt: Sequence[int], normalizes: bool) -> F32:
         """Vectors [texts, width] of one step; `num_prompt` tokens of each belong to its prompt."""
