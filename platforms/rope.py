@@ -138,6 +138,19 @@ def _dynamic(t: _Table) -> _Result:
     return t.plain(t.theta * (stretch.ln() * t.dim / (t.dim - 2)).exp()), _ONE
 
 
+def _ntk(t: _Table) -> _Result:
+    """Fixed: a base `factor` times as large, and every frequency divided by factor^(2 / dim). Mixed, by an exponent `mixed_b`:
+    divided by exp(a (i + 1)^b), where the last divisor is the factor. Neither depends on a text's length."""
+    factor, half = t.number("factor"), t.dim // 2
+    if factor <= 1:
+        return t.plain(), _ONE
+    if t.params.get("mixed_b") is None:
+        return [f / (factor.ln() * 2 / t.dim).exp() for f in t.plain(t.theta * factor)], _ONE
+    power = t.number("mixed_b")
+    logs = [factor.ln() * ((Decimal(i + 1) / half).ln() * power).exp() for i in range(half)]
+    return [f / log.exp() for f, log in zip(t.plain(), logs, strict=True)], _ONE
+
+
 def _divided(t: _Table) -> _Result:
     divisors = [Decimal(float(d)) for d in t.params["divisors"]]
     if len(divisors) != t.dim // 2:
@@ -203,6 +216,7 @@ _KINDS: dict[str, Callable[[_Table], _Result]] = {
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
+    "ntk": _ntk,
     "yarn": _yarn,
     "llama3": _llama3,
     "longrope": _longrope,

@@ -1,7 +1,7 @@
 """Self-attention of encoders: every token sees its sequence in both directions, as far as the window reaches.
 
-Order: q, k, v (one fused product where the file's formats allow it), rotation, attention over packed sequences. Nothing is kept
-from step to step. q, k and v are [rows, heads * head_dim].
+Order: q, k, v (one fused product where the file's formats allow it), norms of q and k, rotation, attention over packed
+sequences. Nothing is kept from step to step. q, k and v are [rows, heads * head_dim].
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.engine.layers.attention import projected
+from octavo.engine.layers.norm import Norm
 from octavo.platforms.ops import Ops
 from octavo.platforms.types import Array, LinearWeight, Rope, VarlenDtype
 
@@ -29,6 +30,8 @@ class BidirectionalAttention:
     window: int = 0
     rope: Rope | None = None
     alibi: Any | None = None
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
 
     @property
     def dtype(self) -> VarlenDtype:
@@ -39,6 +42,10 @@ class BidirectionalAttention:
         """[rows, heads * head_dim]."""
         width = self.heads * self.head_dim
         q, k, v = projected(ops, x, self.qkv, width, width)
+        if self.q_norm is not None:
+            q = self.q_norm(ops, q)
+        if self.k_norm is not None:
+            k = self.k_norm(ops, k)
         if self.rope is not None:
             q = ops.rope(q, self.rope, heads=self.heads)
             k = ops.rope(k, self.rope, heads=self.heads)

@@ -106,13 +106,21 @@ class _Loader(Tensors):
         width, is_pre = spec.heads * spec.head_dim, spec.norm_place == "pre"
         pre_attn = self.normal("pre_attn", layer) if is_pre and here.has_pre_attn_norm else None
         attention = BidirectionalAttention(
-            self.qkv(layer, width), spec.heads, spec.head_dim, spec.scale, here.window, here.rope, self.alibi
+            self.qkv(layer, width),
+            spec.heads,
+            spec.head_dim,
+            spec.scale,
+            here.window,
+            here.rope,
+            self.alibi,
+            self.normal("q_norm", layer, width) if spec.has_qk_norm else None,
+            self.normal("k_norm", layer, width) if spec.has_qk_norm else None,
         )
         out = Output(self.linear("o", layer, spec.hidden, width, has_bias=spec.has_o_bias), spec.has_o_bias)
         after_attn = None if is_pre else self.normal("after_attn", layer)
         pre_ffn = self.normal("pre_ffn", layer) if is_pre else None
-        gate, up = self.gate_up(layer, spec.ffn, spec.hidden, is_gated=spec.is_gated, has_bias=spec.has_mlp_bias)
-        down = Output(self.linear("down", layer, spec.hidden, spec.ffn, has_bias=spec.has_mlp_bias), spec.has_mlp_bias)
+        gate, up = self.gate_up(layer, spec.ffn, spec.hidden, is_gated=spec.is_gated, has_bias=spec.has_up_bias)
+        down = Output(self.linear("down", layer, spec.hidden, spec.ffn, has_bias=spec.has_down_bias), spec.has_down_bias)
         mlp = MLP(gate, up, down, spec.activation, spec.is_gated)
         after_ffn = None if is_pre else self.normal("after_ffn", layer)
         return EncoderBlock(pre_attn, attention, out, after_attn, pre_ffn, mlp, after_ffn)
@@ -128,7 +136,7 @@ class _Loader(Tensors):
         biases = [self.raw(role, (width,), layer, "bias") for role in "qkv"] if spec.has_qkv_bias else []
         return self.fused(parts, biases)
 
-    def normal(self, role: str, layer: int) -> Norm:
-        """One of the spec's norms."""
+    def normal(self, role: str, layer: int, width: int = 0) -> Norm:
+        """One of the spec's norms, over `width` values or the model's width."""
         spec = self.spec
-        return self.norm(role, layer, spec.hidden, kind=spec.norm, eps=spec.norm_eps, has_bias=spec.has_norm_bias)
+        return self.norm(role, layer, width or spec.hidden, kind=spec.norm, eps=spec.norm_eps, has_bias=spec.has_norm_bias)

@@ -56,8 +56,10 @@ class EncoderSpec:
     activation: Activation = "gelu"
     is_gated: bool = False  # down(act(gate x) * up x), else down(act(up x))
     has_qkv_bias: bool = True
+    has_qk_norm: bool = False  # of the whole width of q and k, before rotation
     has_o_bias: bool = True
-    has_mlp_bias: bool = True
+    has_up_bias: bool = True  # of gate and up
+    has_down_bias: bool = True
 
     def __post_init__(self) -> None:
         for name in ("hidden", "heads", "head_dim", "ffn", "vocab", "max_positions"):

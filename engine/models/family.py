@@ -52,11 +52,13 @@ class Family:
 
 @dataclass(frozen=True)
 class EncoderFamily:
-    """The same of a family of encoders, which come as safetensors."""
+    """The same of a family of encoders, which come as safetensors. `others`: further spellings of the names; a checkpoint has the
+    one whose `down` of layer 0 it holds."""
 
     name: str
     from_hf: Callable[[Source], EncoderSpec]
     hf: Names
+    others: tuple[Names, ...] = ()
 
 
 def hf_base(

@@ -41,7 +41,7 @@ def from_hf(src: Source) -> EncoderSpec:
     cfg.skip("sparse_prediction", "sparse_pred_ignore_index", "initializer_cutoff_factor")  # of training
     cfg.skip("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad")  # how others compute the same
     max_positions = src.max_len(cfg.whole("max_position_embeddings", 8192))
-    has_bias = cfg.flag("attention_bias", False)
+    has_bias, has_mlp_bias = cfg.flag("attention_bias", False), cfg.flag("mlp_bias", False)
     window = layer_window(cfg.whole("local_attention", 128) // 2, max_positions)
     kinds = _kinds(src)
     ropes = {kind: _rope(src, kind, hidden // heads, max_positions) for kind in set(kinds)}
@@ -65,7 +65,8 @@ def from_hf(src: Source) -> EncoderSpec:
         is_gated=True,
         has_qkv_bias=has_bias,
         has_o_bias=has_bias,
-        has_mlp_bias=cfg.flag("mlp_bias", False),
+        has_up_bias=has_mlp_bias,
+        has_down_bias=has_mlp_bias,
     )
 
 

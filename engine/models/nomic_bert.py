@@ -54,7 +54,8 @@ def from_hf(src: Source) -> EncoderSpec:
         is_gated=True,
         has_qkv_bias=False,
         has_o_bias=False,
-        has_mlp_bias=False,
+        has_up_bias=False,
+        has_down_bias=False,
     )
 
 

@@ -43,6 +43,12 @@ ENCODERS: dict[str, tuple[str, str]] = {
     "ModernBertModel": ("modernbert", "MODERNBERT"),
     "ModernBertForMaskedLM": ("modernbert", "MODERNBERT"),
     "NomicBertModel": ("nomic_bert", "NOMIC_BERT"),
+    "JinaBertModel": ("jina_bert", "JINA_BERT"),
+    "JinaBertForMaskedLM": ("jina_bert", "JINA_BERT"),
+    "NewModel": ("gte", "NEW"),
+    "NewForMaskedLM": ("gte", "NEW"),
+    "GteModel": ("gte", "GTE"),
+    "GteForMaskedLM": ("gte", "GTE"),
 }
 
 #: `general.architecture` of GGUF metadata -> (module, name in it)

@@ -26,6 +26,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
     "dynamic": ("factor",),
+    "ntk": ("factor", "mixed_b"),
     "yarn": (
         "factor",
         "original_max_position_embeddings",

@@ -13,7 +13,7 @@ from octavo.engine.errors import ModelError
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.loading.gguf import GGUFFile
 from octavo.engine.models import registry
-from octavo.engine.models.compressed import Scheme, read_schemes
+from octavo.engine.models.compressed import Scheme, has_matrix, read_schemes
 from octavo.engine.models.encoder_spec import EncoderSpec
 from octavo.engine.models.family import EncoderFamily, Family, Source
 from octavo.engine.models.names import Names
@@ -112,7 +112,16 @@ def describe_encoder(
     cfg = Description(config or {}, where)
     schemes = read_schemes(cfg)
     cfg.expect("is_encoder_decoder", False)
-    return family, _read(family.from_hf, CheckpointSource(cfg, checkpoint, max_len)), family.hf, schemes
+    return family, _read(family.from_hf, CheckpointSource(cfg, checkpoint, max_len)), _names(family, checkpoint), schemes
+
+
+def _names(family: EncoderFamily, checkpoint: Checkpoint) -> Names:
+    """The spelling that the checkpoint's tensors have."""
+    for names in (family.hf, *family.others):
+        stem = names.stem("down")
+        if has_matrix(checkpoint, stem) or has_matrix(checkpoint, stem.removeprefix(names.optional_prefix)):
+            return names
+    return family.hf
 
 
 def _architecture(config: Mapping[str, Any] | None, where: str) -> str:

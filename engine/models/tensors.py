@@ -61,19 +61,21 @@ class Tensors:
         """Gate and up of a gated MLP (also from one fused tensor), or only up: of an MLP without gate, or of both stacked."""
         names, stacks = self.names, self.weights.stacks_gated
         roles = ("gate", "up") if is_gated else ("up",)
-        if is_gated and "gate_up" in names.roles:
-            weight = self.matrix("gate_up", layer, 2 * ffn, hidden)
-            bias = self.raw("gate_up", (2 * ffn,), layer, "bias") if has_bias else None
-            if stacks:
+        both = next((role for role in ("gate_up", "up_gate") if is_gated and role in names.roles), "")
+        if both:
+            weight = self.matrix(both, layer, 2 * ffn, hidden)
+            bias = self.raw(both, (2 * ffn,), layer, "bias") if has_bias else None
+            if stacks and both == "gate_up":
                 return None, self.take([weight], bias)
-            cut, starts = columns_of if names.is_transposed else rows_of, {"gate": 0, "up": ffn}
+            cut = columns_of if names.is_transposed else rows_of
+            starts = {"gate": 0, "up": ffn} if both == "gate_up" else {"gate": ffn, "up": 0}
             parts = [cut(weight, start, start + ffn, role) for role, start in starts.items()]
             biases = [rows_of(bias, start, start + ffn, role) for role, start in starts.items()] if bias else []
         else:
             parts = [self.matrix(role, layer, ffn, hidden) for role in roles]
             biases = [self.raw(role, (ffn,), layer, "bias") for role in roles] if has_bias else []
-            if stacks and len({part.layout for part in parts}) == 1:
-                return None, self.take(parts, joined(biases) if biases else None)
+        if stacks and len({part.layout for part in parts}) == 1:
+            return None, self.take(parts, joined(biases) if biases else None)
         taken = [self.take([part], biases[i] if biases else None) for i, part in enumerate(parts)]
         return taken[0] if is_gated else None, taken[-1]
 

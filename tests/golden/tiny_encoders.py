@@ -70,6 +70,25 @@ _NOMIC: dict[str, Any] = {
     "max_position_embeddings": MAX_POSITIONS,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
 }
+_JINA: dict[str, Any] = {
+    "model_type": "bert",
+    **_BERT,
+    "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu",
+    "emb_pooler": "mean",
+    "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
+}
+_GTE: dict[str, Any] = {
+    **_BERT,
+    "position_embedding_type": "rope",
+    "layer_norm_type": "layer_norm",
+    "logn_attention_scale": False,
+    "logn_attention_clip1": False,
+    "pack_qkv": True,
+    "unpad_inputs": False,
+    "use_memory_efficient_attention": False,
+    "rope_theta": 20000.0,
+}
 
 CASES: dict[str, dict[str, Any]] = {
     "bert": {"architectures": ["BertModel"], "model_type": "bert", **_BERT},
@@ -89,6 +108,37 @@ CASES: dict[str, dict[str, Any]] = {
         "mlp_bias": True,
     },
     "nomic_bert": {"architectures": ["NomicBertModel"], "model_type": "nomic_bert", **_NOMIC},
+    "jina_bert": {"architectures": ["JinaBertModel"], **_JINA},
+    "jina_bert_masked": {  # six heads: no power of two
+        "architectures": ["JinaBertForMaskedLM"],
+        **_JINA,
+        "num_attention_heads": 6,
+        "hidden_size": 48,
+        "feed_forward_type": "reglu",
+    },
+    "jina_bert_code": {"architectures": ["JinaBertForMaskedLM"], **_JINA},
+    "gte": {"architectures": ["GteModel"], "model_type": "gte", **_GTE},
+    "gte_masked": {
+        "architectures": ["GteForMaskedLM"],
+        "model_type": "gte",
+        **_BERT,
+        "type_vocab_size": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0},
+    },
+    "new": {
+        "architectures": ["NewModel"],
+        "model_type": "new",
+        **_GTE,
+        "type_vocab_size": 0,
+        "rope_scaling": {"type": "ntk", "factor": 8.0},
+    },
+    "new_masked": {
+        "architectures": ["NewForMaskedLM"],
+        "model_type": "new",
+        **_GTE,
+        "rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.6},
+        "pack_qkv": False,
+    },
 }
 
 
@@ -110,9 +160,15 @@ def golden_rows(length: int) -> list[int]:
 
 def shapes(config: dict[str, Any]) -> Shapes:
     """Every tensor of a case: Hugging Face name -> shape."""
-    makers = {"distilbert": _distilbert_shapes, "modernbert": _modernbert_shapes, "nomic_bert": _nomic_shapes}
+    makers = {
+        "distilbert": _distilbert_shapes,
+        "modernbert": _modernbert_shapes,
+        "nomic_bert": _nomic_shapes,
+        "gte": _gte_shapes,
+        "new": _gte_shapes,
+    }
     make = makers.get(config["model_type"], _bert_shapes)
-    return make(config)
+    return _jina_shapes(config) if config["architectures"][0].startswith("Jina") else make(config)
 
 
 def state_dict(case: str) -> dict[str, NDArray[np.float32]]:
@@ -138,6 +194,11 @@ def _values(case: str, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]
     else:
         mean, spread = 0.0, 0.5 if "embeddings" in name else 0.18
     return (mean + spread * noise).astype(np.float32)
+
+
+def has_qk_norm(config: dict[str, Any]) -> bool:
+    """Whether a JinaBERT is of the code that norms q and k, which its config.json does not say."""
+    return config is CASES["jina_bert_code"]
 
 
 def _with_bias(found: Shapes, name: str, *shape: int) -> None:
@@ -247,4 +308,59 @@ def _nomic_shapes(config: dict[str, Any]) -> Shapes:
         found[f"{at}mlp.fc2.weight"] = (hidden, ffn)
         for name in ("norm1", "norm2"):
             _with_bias(found, at + name, hidden)
+    return found
+
+
+def _jina_shapes(config: dict[str, Any]) -> Shapes:
+    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    is_masked, is_code = config["architectures"][0].endswith("ForMaskedLM"), has_qk_norm(config)
+    prefix = "bert." * is_masked
+    found: Shapes = {
+        f"{prefix}embeddings.word_embeddings.weight": (vocab, hidden),
+        f"{prefix}embeddings.token_type_embeddings.weight": (config["type_vocab_size"], hidden),
+    }
+    _with_bias(found, f"{prefix}embeddings.LayerNorm", hidden)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"{prefix}encoder.layer.{layer}."
+        for name in ("query", "key", "value"):
+            _with_bias(found, f"{at}attention.self.{name}", hidden, hidden)
+        _with_bias(found, f"{at}attention.output.dense", hidden, hidden)
+        norms = ("attention.self.layer_norm_q", "attention.self.layer_norm_k", "layer_norm_1", "layer_norm_2")
+        for name in norms if is_code else ("attention.output.LayerNorm", "mlp.layernorm"):
+            _with_bias(found, at + name, hidden)
+        found[f"{at}mlp.{'up_gated_layer' if is_code else 'gated_layers'}.weight"] = (2 * ffn, hidden)
+        _with_bias(found, f"{at}mlp.{'down_layer' if is_code else 'wo'}", hidden, ffn)
+    if is_masked:
+        found["cls.predictions.bias"] = (vocab,)
+        _with_bias(found, "cls.predictions.transform.dense", hidden, hidden)
+    else:
+        _with_bias(found, "pooler.dense", hidden, hidden)
+    return found
+
+
+def _gte_shapes(config: dict[str, Any]) -> Shapes:
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    is_masked, packs = config["architectures"][0].endswith("ForMaskedLM"), config.get("pack_qkv")
+    prefix = f"{config['model_type']}." * is_masked
+    is_released = packs is not None  # else spelled as transformers does
+    found: Shapes = {f"{prefix}embeddings.word_embeddings.weight": (config["vocab_size"], hidden)}
+    if config["type_vocab_size"]:
+        found[f"{prefix}embeddings.token_type_embeddings.weight"] = (config["type_vocab_size"], hidden)
+    _with_bias(found, f"{prefix}embeddings.LayerNorm", hidden)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"{prefix}encoder.layer.{layer}." if is_released else f"{prefix}layers.{layer}."
+        attention = at + ("attention" if is_released else "self_attn")
+        if packs:
+            _with_bias(found, f"{attention}.qkv_proj", 3 * hidden, hidden)
+        for name in "o" if packs else "qkvo":
+            _with_bias(found, f"{attention}.{name}_proj", hidden, hidden)
+        for name in ("attn_ln", "mlp_ln") if is_released else ("post_attention_layernorm", "post_mlp_layernorm"):
+            _with_bias(found, at + name, hidden)
+        if is_released:
+            found[f"{at}mlp.up_gate_proj.weight"] = (2 * ffn, hidden)
+        else:
+            found |= {f"{at}mlp.{name}_proj.weight": (ffn, hidden) for name in ("gate", "up")}
+        _with_bias(found, f"{at}mlp.down_proj", hidden, ffn)
+    if is_masked:
+        _with_bias(found, "lm_head.dense", hidden, hidden)
     return found

@@ -94,6 +94,15 @@ def test_dynamic_stretches_theta_only_past_the_models_limit() -> None:
     close(build("dynamic", max_len=8192, factor=2.0)[0], base ** (-np.arange(0, DIM, 2) / DIM))
 
 
+def test_ntk_stretches_theta_and_divides_or_divides_by_a_growing_power() -> None:
+    place = np.arange(0, DIM, 2) / DIM
+    close(build("ntk", factor=8.0)[0], (THETA * 8.0) ** -place / 8.0 ** (2 / DIM))
+    mixed, factor = build("ntk", factor=8.0, mixed_b=0.6)
+    close(mixed, PLAIN / np.exp(np.log(8.0) * (np.arange(1, DIM // 2 + 1) / (DIM // 2)) ** 0.6))
+    assert factor == 1.0 and abs(mixed[-1] / PLAIN[-1] * 8.0 - 1) < 1e-14
+    close(build("ntk", factor=1.0)[0], PLAIN)
+
+
 def test_llama3_keeps_short_waves_and_divides_long_ones() -> None:
     low, high, factor, original = 1.0, 4.0, 8.0, 8192
     values, _ = build(

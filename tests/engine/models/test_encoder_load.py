@@ -17,7 +17,7 @@ from tests.golden import tiny_encoders as encoders
 
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.checkpoint import Checkpoint
-from octavo.engine.models import registry
+from octavo.engine.models import jina_bert, registry
 from octavo.engine.models.encoder import Encoder
 from octavo.engine.models.encoder_load import load_encoder_spec
 from octavo.engine.models.encoder_spec import EncoderSpec, layer_window
@@ -101,6 +101,33 @@ def test_what_is_not_served_is_refused(change: dict[str, Any], text: str, refere
         load(reference, tmp_path, "bert", change=change)
 
 
+@pytest.mark.parametrize(
+    ("case", "change", "text"),
+    [
+        ("jina_bert", {"position_embedding_type": "absolute"}, "position_embedding_type is 'absolute'; .* 'alibi'"),
+        ("jina_bert", {"feed_forward_type": "original"}, "feed_forward_type is 'original'; .* geglu, reglu"),
+        ("new", {"position_embedding_type": "absolute"}, "position_embedding_type is 'absolute'; it must be 'rope'"),
+        ("new", {"layer_norm_type": "rms_norm"}, "layer_norm_type is 'rms_norm'; it must be 'layer_norm'"),
+        ("new", {"logn_attention_scale": True}, "logn_attention_scale is True; it must be False"),
+        ("new", {"rope_theta": None}, "rope_theta is missing; it must be given"),
+        ("new", {"rope_scaling": {"type": "ntk", "factor": 2.0, "alpha": 1}}, "kind ntk has keys .* alpha"),
+    ],
+)
+def test_variants_that_are_not_served_are_refused(
+    case: str, change: dict[str, Any], text: str, reference: Platform, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=text):
+        load(reference, tmp_path, case, change=change)
+
+
+def test_jinas_two_releases_are_told_apart_by_their_tensors(reference: Platform, tmp_path: Path) -> None:
+    specs = [load(reference, tmp_path / case, case).spec for case in ("jina_bert", "jina_bert_code")]
+    assert [spec.has_qk_norm for spec in specs] == [False, True]
+    assert specs[0].alibi == specs[1].alibi == (2**-2, 2**-4, 2**-6, 2**-8)
+    twelve = [2.0**-e for e in (1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5)]
+    assert np.allclose(jina_bert.slopes(12), twelve, rtol=1e-15)
+
+
 def test_an_encoder_is_no_generator_and_a_generator_no_encoder(reference: Platform, tmp_path: Path) -> None:
     encoders.write_safetensors("bert", tmp_path / "bert")
     with Checkpoint.open(tmp_path / "bert") as checkpoint, pytest.raises(ModelError, match="BertModel is an encoder"):
@@ -177,7 +204,9 @@ def without(spec: EncoderSpec) -> Iterator[tuple[str, EncoderSpec]]:
         "num_token_types": 0,
         "has_qkv_bias": False,
         "has_o_bias": False,
-        "has_mlp_bias": False,
+        "has_qk_norm": False,
+        "has_up_bias": False,
+        "has_down_bias": False,
         "has_norm_bias": False,
     }
     for name, value in off.items():

@@ -38,7 +38,7 @@ def test_hidden_states_match_the_oracle(case: str, reference: Platform, encoders
     found = encoder_drive.run(reference, encoder, *encoder_drive.texts_of(case, tiny.LENGTHS))
     with np.load(GOLDEN / f"{case}.npz") as golden:
         for length, rows in zip(tiny.LENGTHS, found, strict=True):
-            assert rows.shape == (length, 64)
+            assert rows.shape == (length, encoder.spec.hidden)
             worst = float(np.abs(rows[tiny.golden_rows(length)] - golden[f"hidden_{length}"]).max())
             assert worst <= BOUND, f"{case}, {length} tokens: {worst:.2e} from the oracle"
 
