@@ -40,13 +40,15 @@ def models() -> str:
 
 def encoders() -> str:
     """One row per architecture of encoders: its golden cases."""
-    from tests.golden import tiny_encoders
+    from tests.golden import tiny_encoders, tiny_heads
 
     from octavo.engine.models import registry
 
     rows = []
     for name, (module, _) in registry.ENCODERS.items():
         cases = [case for case, config in tiny_encoders.CASES.items() if config["architectures"][0] == name]
+        cases += [case for case in tiny_heads.CASES if tiny_heads.config(case)["architectures"][0] == name]
+        cases = list(dict.fromkeys(cases))  # one name may be in both
         rows.append((f"`{name}`", f"[{module}.py](engine/models/{module}.py)", ", ".join(cases)))
     return table(("encoder (config.json)", "code", "golden cases"), rows)
 

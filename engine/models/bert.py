@@ -1,9 +1,10 @@
 """BERT and what has its shape: RoBERTa and XLM-RoBERTa, whose positions begin behind the padding row, and DistilBERT, without
 token types and under other names.
 
-Learned positions, a norm behind every sum, plain MLPs, biases everywhere. Files of a masked language model hold the same encoder
-under a prefix; their head, and the pooler that a sentence pair task was trained with, have no part in an embedding. Sources:
-Devlin et al. 2019; Liu et al. 2019; Conneau et al. 2020; Sanh et al. 2019; transformers `bert`, `roberta`, `distilbert`.
+Learned positions, a norm behind every sum, plain MLPs, biases everywhere. Files of a task hold the same encoder under a prefix;
+their head, and the pooler that a sentence pair task was trained with, have no part in an embedding. BERT classifies a sequence by
+that pooler's output. Sources: Devlin et al. 2019; Liu et al. 2019; Conneau et al. 2020; Sanh et al. 2019; transformers `bert`,
+`roberta`, `distilbert`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from octavo.engine.errors import ModelError
 from octavo.engine.models.activation import activation
 from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec
 from octavo.engine.models.family import EncoderFamily, Source
+from octavo.engine.models.heads import HeadKind, HeadSpec, classification
 from octavo.engine.models.names import Names
+from octavo.engine.models.reader import Description
+from octavo.platforms.types import Activation
 
 _LAYER = "encoder.layer.{layer}."
 _ROLES = {
@@ -48,6 +52,31 @@ _DISTIL_ROLES = {
     "up": _DISTIL_LAYER + "ffn.lin1",
     "down": _DISTIL_LAYER + "ffn.lin2",
     "after_ffn": _DISTIL_LAYER + "output_layer_norm",
+    "masked_dense": "vocab_transform",
+    "masked_norm": "vocab_layer_norm",
+    "masked_out": "vocab_projector",
+    "masked_decoder": "vocab_projector",
+    "sequence_dense": "pre_classifier",
+    "sequence_out": "classifier",
+    "token_out": "classifier",
+}
+_BERT_HEADS = {
+    "masked_dense": "cls.predictions.transform.dense",
+    "masked_norm": "cls.predictions.transform.LayerNorm",
+    "masked_out": "cls.predictions",
+    "masked_decoder": "cls.predictions.decoder",
+    "sequence_dense": "bert.pooler.dense",
+    "sequence_out": "classifier",
+    "token_out": "classifier",
+}
+_ROBERTA_HEADS = {
+    "masked_dense": "lm_head.dense",
+    "masked_norm": "lm_head.layer_norm",
+    "masked_out": "lm_head",
+    "masked_decoder": "lm_head.decoder",
+    "sequence_dense": "classifier.dense",
+    "sequence_out": "classifier.out_proj",
+    "token_out": "classifier",
 }
 
 
@@ -118,11 +147,45 @@ def distilbert_from_hf(src: Source) -> EncoderSpec:
     )
 
 
-def _names(prefix: str, *harmless: str, roles: dict[str, str] | None = None) -> Names:
+def bert_head(cfg: Description, kind: HeadKind) -> HeadSpec:
+    """The heads of BertForMaskedLM, BertForSequenceClassification and BertForTokenClassification."""
+    return _head(cfg, kind, activation(cfg, "hidden_act", "gelu"))
+
+
+def roberta_head(cfg: Description, kind: HeadKind) -> HeadSpec:
+    """The same of RoBERTa, whose masked head has an activation of its own."""
+    return _head(cfg, kind, "gelu")
+
+
+def _head(cfg: Description, kind: HeadKind, masked_activation: Activation) -> HeadSpec:
+    if kind == "masked":
+        return HeadSpec(
+            kind,
+            cfg.whole("vocab_size"),
+            activation=masked_activation,
+            norm_eps=cfg.number("layer_norm_eps", 1e-12),
+            is_tied=cfg.flag("tie_word_embeddings", True),
+        )
+    return classification(cfg, kind, activation="tanh" if kind == "sequence" else None)
+
+
+def distilbert_head(cfg: Description, kind: HeadKind) -> HeadSpec:
+    """The heads of DistilBERT."""
+    if kind == "masked":
+        act, is_tied = activation(cfg, "activation", "gelu"), cfg.flag("tie_word_embeddings", True)
+        return HeadSpec(kind, cfg.whole("vocab_size"), activation=act, norm_eps=1e-12, is_tied=is_tied)
+    return classification(cfg, kind, activation="relu" if kind == "sequence" else None)
+
+
+def _names(prefix: str, *harmless: str, roles: dict[str, str]) -> Names:
     more: dict[str, Any] = {"optional_prefix": prefix, "harmless": (*_BUFFERS, *_POOLER, *harmless)}
-    return Names(roles or _under(prefix), **more)
+    return Names(roles, **more)
 
 
-BERT = EncoderFamily("bert", from_hf, _names("bert.", "cls.*"))
-ROBERTA = EncoderFamily("roberta", roberta_from_hf, _names("roberta.", "lm_head.*"))
-DISTILBERT = EncoderFamily("distilbert", distilbert_from_hf, _names("distilbert.", "vocab_*", roles=_DISTIL_ROLES))
+_BERT_NAMES = _names("bert.", "cls.*", roles=_under("bert.") | _BERT_HEADS)
+_ROBERTA_NAMES = _names("roberta.", "lm_head.*", roles=_under("roberta.") | _ROBERTA_HEADS)
+_DISTIL_NAMES = _names("distilbert.", "vocab_*", roles=_DISTIL_ROLES)
+
+BERT = EncoderFamily("bert", from_hf, _BERT_NAMES, head=bert_head)
+ROBERTA = EncoderFamily("roberta", roberta_from_hf, _ROBERTA_NAMES, head=roberta_head)
+DISTILBERT = EncoderFamily("distilbert", distilbert_from_hf, _DISTIL_NAMES, head=distilbert_head)

@@ -15,6 +15,7 @@ from octavo.engine.layers.bidirectional import BidirectionalAttention
 from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
 from octavo.engine.models.encoder_spec import NO_PAGES, EncoderSpec
+from octavo.engine.models.heads import Head
 from octavo.platforms.ops import Ops
 from octavo.platforms.types import I32, Array, Batch, Embedding, KVSpec
 
@@ -46,12 +47,15 @@ class EncoderWeights:
 
 class Encoder:
     """A model ready to run: its description and its weights. `grown_bytes`: by which they are larger (below 0: smaller) than
-    what the checkpoint stores, for having been quantized on the way."""
+    what the checkpoint stores, for having been quantized on the way. `head`: what was loaded with them."""
 
-    def __init__(self, spec: EncoderSpec, weights: EncoderWeights, grown_bytes: int = 0) -> None:
+    def __init__(
+        self, spec: EncoderSpec, weights: EncoderWeights, grown_bytes: int = 0, head: Head | None = None
+    ) -> None:
         self.spec = spec
         self.weights = weights
         self.grown_bytes = grown_bytes
+        self.head = head
 
     def kv_spec(self, dtype: str = "f32", block_tokens: int = 32) -> KVSpec:
         """No layer keeps keys and values."""

@@ -19,8 +19,9 @@ from octavo.engine.models.change import Change
 from octavo.engine.models.compressed import Scheme
 from octavo.engine.models.encoder import Encoder, EncoderBlock, EncoderWeights
 from octavo.engine.models.encoder_spec import EncoderSpec
+from octavo.engine.models.heads import Head, HeadSpec
 from octavo.engine.models.names import Names
-from octavo.engine.models.source import describe_encoder
+from octavo.engine.models.source import describe_encoder, describe_head
 from octavo.engine.models.tensors import Tensors
 from octavo.platforms.ops import Weights
 from octavo.platforms.types import Embedding, LinearWeight, RawTensor
@@ -34,14 +35,16 @@ def load_encoder(
     max_len: int | None = None,
     expand: bool = False,
     quantize: str = "",
+    with_head: bool = False,
 ) -> Encoder:
     """Loads every weight into `weights`. `config`: config.json, for safetensors. `max_len`: tokens of a sequence at most.
 
     `expand` turns every tensor to float32 first. `quantize` names a format that the layers' matrices are rounded to on the way.
-    ModelError names what is missing, left over, misshapen.
+    `with_head`: also the checkpoint's head, which it must have. ModelError names what is missing, left over, misshapen.
     """
-    _, spec, names, schemes = describe_encoder(checkpoint, config, max_len=max_len)
-    encoder = load_encoder_spec(checkpoint, weights, spec, names, schemes, Change(expand, quantize))
+    family, spec, names, schemes = describe_encoder(checkpoint, config, max_len=max_len)
+    wanted = describe_head(checkpoint, config, family) if with_head else None
+    encoder = load_encoder_spec(checkpoint, weights, spec, names, schemes, Change(expand, quantize), wanted)
     checkpoint.finish(names.harmless)
     return encoder
 
@@ -53,11 +56,12 @@ def load_encoder_spec(
     names: Names,
     schemes: tuple[Scheme, ...] = (),
     change: Change | None = None,
+    head: HeadSpec | None = None,
 ) -> Encoder:
-    """Loads what `spec` asks for, by `names`; what it does not ask for stays unclaimed."""
+    """Loads what `spec` and `head` ask for, by `names`; what they do not ask for stays unclaimed."""
     loader = _Loader(checkpoint, weights, spec, names, schemes, change or Change())
     loaded = loader.load()
-    return Encoder(spec, loaded, loader.grown_bytes)
+    return Encoder(spec, loaded, loader.grown_bytes, None if head is None else loader.head(head))
 
 
 class _Loader(Tensors):
@@ -120,7 +124,9 @@ class _Loader(Tensors):
         after_attn = None if is_pre else self.normal("after_attn", layer)
         pre_ffn = self.normal("pre_ffn", layer) if is_pre else None
         gate, up = self.gate_up(layer, spec.ffn, spec.hidden, is_gated=spec.is_gated, has_bias=spec.has_up_bias)
-        down = Output(self.linear("down", layer, spec.hidden, spec.ffn, has_bias=spec.has_down_bias), spec.has_down_bias)
+        down = Output(
+            self.linear("down", layer, spec.hidden, spec.ffn, has_bias=spec.has_down_bias), spec.has_down_bias
+        )
         mlp = MLP(gate, up, down, spec.activation, spec.is_gated)
         after_ffn = None if is_pre else self.normal("after_ffn", layer)
         return EncoderBlock(pre_attn, attention, out, after_attn, pre_ffn, mlp, after_ffn)
@@ -136,7 +142,28 @@ class _Loader(Tensors):
         biases = [self.raw(role, (width,), layer, "bias") for role in "qkv"] if spec.has_qkv_bias else []
         return self.fused(parts, biases)
 
+    def head(self, head: HeadSpec) -> Head:
+        """A head, as stored: it is small beside the layers, and its scores are what is compared."""
+        kind, hidden = head.kind, self.spec.hidden
+        dense = norm = None
+        if head.activation is not None:
+            bias = self.raw(f"{kind}_dense", (hidden,), what="bias") if head.has_dense_bias else None
+            dense = self.weights.linear([self.raw(f"{kind}_dense", (hidden, hidden))], bias)
+        if head.norm_eps is not None:
+            norm = self.norm(f"{kind}_norm", 0, hidden, kind="layer", eps=head.norm_eps, has_bias=head.has_norm_bias)
+        role = biased = f"{kind}_out"
+        if kind == "masked":
+            role = "tokens" if head.is_tied else "masked_decoder"
+            if not head.is_tied and self.name("masked_decoder", 0, "bias") in self.checkpoint:
+                biased = role  # newer files untie it, too
+        bias = self.raw(biased, (head.num_out,), what="bias") if head.has_out_bias else None
+        out = self.weights.linear([self.raw(role, (head.num_out, hidden))], bias)
+        self.give_back()
+        return Head(head, dense, norm, out)
+
     def normal(self, role: str, layer: int, width: int = 0) -> Norm:
         """One of the spec's norms, over `width` values or the model's width."""
         spec = self.spec
-        return self.norm(role, layer, width or spec.hidden, kind=spec.norm, eps=spec.norm_eps, has_bias=spec.has_norm_bias)
+        return self.norm(
+            role, layer, width or spec.hidden, kind=spec.norm, eps=spec.norm_eps, has_bias=spec.has_norm_bias
+        )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from octavo.engine.models.encoder_spec import EncoderSpec
+from octavo.engine.models.heads import HeadKind, HeadSpec
 from octavo.engine.models.names import Names
 from octavo.engine.models.reader import Description
 from octavo.engine.models.spec import DecoderSpec
@@ -55,10 +56,13 @@ class EncoderFamily:
     """The same of a family of encoders, which come as safetensors. `others`: further spellings of the names; a checkpoint has the
     one whose `down` of layer 0 it holds."""
 
+    """The same of a family of encoders, which come as safetensors. `head`: what its heads are; None: none are served."""
+
     name: str
     from_hf: Callable[[Source], EncoderSpec]
     hf: Names
     others: tuple[Names, ...] = ()
+    head: Callable[[Description, HeadKind], HeadSpec] | None = None
 
 
 def hf_base(

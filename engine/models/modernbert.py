@@ -7,12 +7,16 @@ transformers `modernbert`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from octavo.engine.errors import ModelError
 from octavo.engine.models import rope
 from octavo.engine.models.activation import activation
 from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec, layer_window
 from octavo.engine.models.family import EncoderFamily, Source
+from octavo.engine.models.heads import HeadKind, HeadSpec, classification
 from octavo.engine.models.names import Names
+from octavo.engine.models.reader import Description
 from octavo.platforms.types import Rope
 
 _LAYER = "model.layers.{layer}."
@@ -26,6 +30,11 @@ _ROLES = {
     "pre_ffn": _LAYER + "mlp_norm",
     "gate_up": _LAYER + "mlp.Wi",
     "down": _LAYER + "mlp.Wo",
+    **{f"{kind}_{part}": f"head.{part}" for kind in ("masked", "sequence", "token") for part in ("dense", "norm")},
+    "masked_out": "decoder",
+    "masked_decoder": "decoder",
+    "sequence_out": "classifier",
+    "token_out": "classifier",
 }
 _KINDS = ("full_attention", "sliding_attention")
 
@@ -91,6 +100,21 @@ def _rope(src: Source, kind: str, head_dim: int, max_positions: int) -> Rope:
     return rope.build(params, head_dim=head_dim, max_len=max_positions, max_positions=most, where=cfg.where)
 
 
+def head(cfg: Description, kind: HeadKind) -> HeadSpec:
+    """All heads of ModernBERT have a dense layer and a norm; a sequence is its first token or the mean of all."""
+    common: dict[str, Any] = {
+        "activation": activation(cfg, "classifier_activation", "gelu"),
+        "has_dense_bias": cfg.flag("classifier_bias", False),
+        "norm_eps": cfg.number("norm_eps", 1e-5),
+        "has_norm_bias": cfg.flag("norm_bias", False),
+    }
+    if kind == "masked":
+        has_bias, is_tied = cfg.flag("decoder_bias", True), cfg.flag("tie_word_embeddings", True)
+        return HeadSpec(kind, cfg.whole("vocab_size"), has_out_bias=has_bias, is_tied=is_tied, **common)
+    cfg.expect("classifier_pooling", "cls", "mean")
+    return classification(cfg, kind, pooling=cfg.text("classifier_pooling", "cls"), **common)
+
+
 MODERNBERT = EncoderFamily(
-    "modernbert", from_hf, Names(_ROLES, optional_prefix="model.", harmless=("head.*", "decoder.*"))
+    "modernbert", from_hf, Names(_ROLES, optional_prefix="model.", harmless=("head.*", "decoder.*")), head=head
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 from octavo.engine.errors import ModelError
 from octavo.engine.models.family import EncoderFamily, Family
+from octavo.engine.models.heads import KINDS
 
 #: `architectures[0]` of config.json -> (module, name in it)
 HF: dict[str, tuple[str, str]] = {
@@ -30,18 +31,24 @@ HF: dict[str, tuple[str, str]] = {
     "GPT2LMHeadModel": ("gpt2", "FAMILY"),
 }
 
-#: the same of encoders: models that give vectors, not tokens
+
+def _with_heads(stem: str, module: str, name: str) -> dict[str, tuple[str, str]]:
+    """The rows of a family's checkpoints that have a head."""
+    return {stem + ending: (module, name) for ending in KINDS}
+
+
+#: the same of encoders: models that give vectors, scores or labels, not tokens
 ENCODERS: dict[str, tuple[str, str]] = {
     "BertModel": ("bert", "BERT"),
-    "BertForMaskedLM": ("bert", "BERT"),
+    **_with_heads("Bert", "bert", "BERT"),
     "RobertaModel": ("bert", "ROBERTA"),
-    "RobertaForMaskedLM": ("bert", "ROBERTA"),
+    **_with_heads("Roberta", "bert", "ROBERTA"),
     "XLMRobertaModel": ("bert", "ROBERTA"),
-    "XLMRobertaForMaskedLM": ("bert", "ROBERTA"),
+    **_with_heads("XLMRoberta", "bert", "ROBERTA"),
     "DistilBertModel": ("bert", "DISTILBERT"),
-    "DistilBertForMaskedLM": ("bert", "DISTILBERT"),
+    **_with_heads("DistilBert", "bert", "DISTILBERT"),
     "ModernBertModel": ("modernbert", "MODERNBERT"),
-    "ModernBertForMaskedLM": ("modernbert", "MODERNBERT"),
+    **_with_heads("ModernBert", "modernbert", "MODERNBERT"),
     "NomicBertModel": ("nomic_bert", "NOMIC_BERT"),
     "JinaBertModel": ("jina_bert", "JINA_BERT"),
     "JinaBertForMaskedLM": ("jina_bert", "JINA_BERT"),

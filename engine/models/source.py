@@ -16,6 +16,7 @@ from octavo.engine.models import registry
 from octavo.engine.models.compressed import Scheme, has_matrix, read_schemes
 from octavo.engine.models.encoder_spec import EncoderSpec
 from octavo.engine.models.family import EncoderFamily, Family, Source
+from octavo.engine.models.heads import KINDS, HeadSpec, kind_of
 from octavo.engine.models.names import Names
 from octavo.engine.models.raw import floats_of
 from octavo.engine.models.reader import Description
@@ -122,6 +123,19 @@ def _names(family: EncoderFamily, checkpoint: Checkpoint) -> Names:
         if has_matrix(checkpoint, stem) or has_matrix(checkpoint, stem.removeprefix(names.optional_prefix)):
             return names
     return family.hf
+
+
+def describe_head(checkpoint: Checkpoint, config: Mapping[str, Any] | None, family: EncoderFamily) -> HeadSpec:
+    """The head of an encoder's checkpoint, which it must have. Keys that it does not read, the encoder has."""
+    where = checkpoint.describe()
+    architecture = _architecture(config, where)
+    kind = kind_of(architecture)
+    if kind is None or family.head is None:
+        raise ModelError(
+            f"{where}: {architecture} has no head: it gives hidden states, of which octavo.Embedder makes vectors; scores and "
+            f"labels come from architectures that end in {', '.join(KINDS)}"
+        )
+    return family.head(Description(config or {}, where), kind)
 
 
 def _architecture(config: Mapping[str, Any] | None, where: str) -> str:

@@ -2,11 +2,12 @@
 that they do not reach.
 
 `pool` has cls, lasttoken and mean; other modes, several at once, and prompts that are left out are pooled on the host
-(`pooling.vectors`), with Dense layers behind them as a program of their own.
+(`pooling.vectors`), with Dense layers behind them as a program of their own. Heads end a program likewise (`HeadedEncoder`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,27 @@ class PooledEncoder:
         for layer in self.layers:
             x = layer(ops, x)
         return x
+
+
+@dataclass(frozen=True)
+class HeadedEncoder:
+    """One program from token ids to what `tail` makes of hidden states: of each sequence, pooled by `pooling` ("cls", "mean"),
+    or of the tokens whose rows are asked for (""), which are then all that `tail` runs on."""
+
+    encoder: Encoder
+    tail: Callable[[Ops, Array], Array]
+    pooling: str = ""
+
+    def kv_spec(self, dtype: str = "f32", block_tokens: int = 32) -> KVSpec:
+        """No layer keeps keys and values."""
+        return self.encoder.kv_spec(dtype, block_tokens)
+
+    def forward(self, ops: Ops, batch: object) -> Array:
+        """[sequences or rows, width of `tail`]."""
+        del batch
+        x = self.encoder.hidden(ops)
+        ops.segment("head")
+        return self.tail(ops, ops.pool(x, _OPS[self.pooling]) if self.pooling else ops.gather_rows(x))
 
 
 @dataclass(frozen=True)

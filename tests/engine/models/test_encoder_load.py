@@ -83,7 +83,10 @@ def test_saved_position_buffers_are_harmless(reference: Platform, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"architectures": ["BertForTokenClassification"]}, "'BertForTokenClassification' is not served; .*BertModel"),
+        (
+            {"architectures": ["BertForNextSentencePrediction"]},
+            "'BertForNextSentencePrediction' is not served; .*BertModel",
+        ),
         (
             {"position_embedding_type": "relative_key"},
             "position_embedding_type is 'relative_key'; it must be 'absolute'",
