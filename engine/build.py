@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from octavo.engine.models.change import least_bytes
 from octavo.engine.models.decoder import Decoder
 from octavo.engine.models.load import load_model
 from octavo.engine.pace import Pace
+from octavo.engine.phases import Phases
 from octavo.engine.runner import Runner
 from octavo.engine.sampling_params import SamplingParams
 from octavo.platforms.limits import read_limits
@@ -43,20 +43,6 @@ log = logging.getLogger("octavo.engine")
 MAX_LOGITS_BYTES = 64 << 20
 PACKED_CACHE_MIN_BYTES = 32 << 20  # of packed weights; below, packing them takes some 10 ms
 KEEP_AFTER_S = 2.0  # packed weights go to disk that long after a load, not beside the first answer
-
-
-class Phases:
-    """Seconds by phase, in order."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._at = time.perf_counter()
-
-    def mark(self, name: str) -> None:
-        """Ends the phase that ran until now."""
-        now = time.perf_counter()
-        self.seconds[name] = now - self._at
-        self._at = now
 
 
 @dataclass

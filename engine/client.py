@@ -2,6 +2,9 @@
 
     engine = await AsyncEngine.start(EngineConfig(model="..."))
     async for output in engine.submit(AddRequest(...)): ...
+    with engine.open_items("id") as items:  # of a model that gives vectors
+        items.send(AddItems(...))
+        outputs = await items.next()
 
 Every open iterator raises EngineDeadError as soon as the engine's end is noticed (its socket closes with it); closing an
 iterator early aborts its request. Nothing here waits without a deadline or the socket's end.
@@ -13,7 +16,8 @@ import asyncio
 import logging
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -31,12 +35,15 @@ from octavo.engine.frames import FrameReader, encode
 from octavo.engine.messages import (
     PROTOCOL_VERSION,
     AbortRequest,
+    AddItems,
     AddRequest,
     DrainRequest,
     EngineInfo,
     Fatal,
     FinishRequest,
     FromEngine,
+    ItemOutput,
+    ItemOutputs,
     Ready,
     Rejected,
     RequestOutput,
@@ -51,6 +58,45 @@ KILL_AFTER_S = 5.0
 STATS_DEADLINE_S = 5.0
 
 
+class ItemFlow:
+    """Items of one request on their way: sent in any number of messages, results taken as they come, in any order."""
+
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        self._send_message = send
+        self._outputs: list[ItemOutput] = []
+        self._error: Exception | None = None
+        self._wake = asyncio.Event()
+        self.num_open = 0  # items sent whose result has not come
+
+    def send(self, message: AddItems) -> None:
+        """To the engine. RequestError for what no frame holds."""
+        try:
+            self._send_message(message)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RequestError(f"the request cannot be sent to the engine: {error}") from error
+        self.num_open += len(message.lengths) // 4
+
+    def put(self, outputs: list[ItemOutput]) -> None:
+        """Results that have come."""
+        self.num_open -= len(outputs)
+        self._outputs += outputs
+        self._wake.set()
+
+    def fail(self, error: Exception) -> None:
+        """No more results will come: `next` raises this."""
+        self._error = self._error or error
+        self._wake.set()
+
+    async def next(self) -> list[ItemOutput]:
+        """What has come since the last call; waits for it. Empty when `put` was called with nothing."""
+        await self._wake.wait()
+        self._wake.clear()
+        if self._error is not None:
+            raise self._error
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+
 class AsyncEngine:
     """A running engine process."""
 
@@ -60,6 +106,7 @@ class AsyncEngine:
         self._info: EngineInfo | None = None
         self._ready: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
         self._queues: dict[str, asyncio.Queue[RequestOutput | Exception]] = {}
+        self._flows: dict[str, ItemFlow] = {}
         self._stats: list[asyncio.Future[dict[str, float]]] = []
         self._death = ""
         self._is_closing = False
@@ -134,6 +181,23 @@ class AsyncEngine:
             del self._queues[request.request_id]
             if num_open and self.is_alive:
                 self._send(AbortRequest(request.request_id))
+
+    @contextmanager
+    def open_items(self, request_id: str) -> Iterator[ItemFlow]:
+        """Items of one request, for a model that gives vectors; what is left at the end is aborted."""
+        if not self.is_alive:
+            raise EngineDeadError(self._death)
+        if request_id in self._flows:
+            raise RequestError(f"request id {request_id!r} is in use; choose another", param="request_id")
+        flow = self._flows[request_id] = ItemFlow(self._send)
+        is_left = True
+        try:
+            yield flow
+            is_left = flow.num_open > 0
+        finally:
+            del self._flows[request_id]
+            if is_left and self.is_alive:
+                self._send(AbortRequest(request_id))
 
     async def finish(self, request_id: str) -> None:
         """Ends a request as finished: its stop string was seen."""
@@ -218,10 +282,17 @@ class AsyncEngine:
                     queue = self._queues.get(output.request_id)
                     if queue is not None:
                         queue.put_nowait(output)
+            case ItemOutputs(items):
+                for request_id, found in _by_request(items).items():
+                    flow = self._flows.get(request_id)
+                    if flow is not None:
+                        flow.put(found)
             case Rejected():
-                queue = self._queues.get(message.request_id)
+                queue, flow = self._queues.get(message.request_id), self._flows.get(message.request_id)
                 if queue is not None:
                     queue.put_nowait(_error(message))
+                if flow is not None:
+                    flow.fail(_error(message))
             case Ready(version, info):
                 if version != PROTOCOL_VERSION:
                     raise ValueError(f"engine speaks protocol {version}, this process {PROTOCOL_VERSION}")
@@ -246,10 +317,19 @@ class AsyncEngine:
             self._ready.exception()  # seen: whoever started it may have left already
         for queue in self._queues.values():
             queue.put_nowait(error)
+        for flow in self._flows.values():
+            flow.fail(error)
         for future in self._stats:
             if not future.done():
                 future.set_exception(error)
         self._stats.clear()
+
+
+def _by_request(outputs: list[ItemOutput]) -> dict[str, list[ItemOutput]]:
+    found: dict[str, list[ItemOutput]] = {}
+    for output in outputs:
+        found.setdefault(output.request_id, []).append(output)
+    return found
 
 
 def _error(message: Rejected) -> RequestError:

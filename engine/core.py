@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.cost import CostModel
 from octavo.engine.cost_store import CostKeeper
@@ -21,7 +21,14 @@ from octavo.engine.errors import EngineDeadError, RequestError
 from octavo.engine.kv.groups import GroupKind as BlockKind
 from octavo.engine.kv.groups import GroupSpec
 from octavo.engine.kv.manager import KVManager
-from octavo.engine.messages import NO_TOKEN_ALLOWED, AddRequest, EngineInfo, RequestOutput, TokenLogprobs
+from octavo.engine.messages import (
+    NO_TOKEN_ALLOWED,
+    AddRequest,
+    EngineInfo,
+    RequestOutput,
+    StepOutputs,
+    TokenLogprobs,
+)
 from octavo.engine.pace import Pace
 from octavo.engine.plan import StepOutput, StepPlan
 from octavo.engine.request import Request
@@ -51,6 +58,8 @@ NO_TOKEN = -1
 class EngineCore:
     """One model being served. Not thread-safe: one loop owns it."""
 
+    frame = StepOutputs
+
     def __init__(
         self,
         runner: Runner,
@@ -74,8 +83,10 @@ class EngineCore:
         self.num_generated = 0
         self.step_s = 0.0
 
-    def add(self, message: AddRequest) -> None:
+    def add(self, message: Any) -> None:
         """Validates and queues a request. RequestError (and its kinds) if it cannot be taken."""
+        if not isinstance(message, AddRequest):
+            raise RequestError("this model gives tokens, not vectors", code="unsupported_endpoint")
         message.params.validate(self.info.vocab_size)
         check_token_ids("prompt", message.prompt, self.info.vocab_size)
         if not 0 <= message.choice < MAX_CHOICES:  # it keys the noise of the draws, in 32 bits
@@ -107,9 +118,20 @@ class EngineCore:
         self._forget(request_id, choice)
         return self.scheduler.finish(request_id, "stop", choice)
 
+    def undeliverable(self, output: RequestOutput, why: str) -> RequestOutput:
+        """What is said instead of an output that no frame holds; its request ends."""
+        self.abort(output.request_id)
+        text = f"{why}; ask for fewer logprobs or a shorter prompt"
+        return RequestOutput(output.request_id, [], "error", error=text, choice=output.choice)
+
     @property
     def has_work(self) -> bool:
         return self.scheduler.has_work or bool(self._unsent)
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is open."""
+        return not self.has_work
 
     def step(self) -> list[RequestOutput]:
         """One plan, run and committed."""

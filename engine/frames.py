@@ -32,7 +32,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 class InvalidRequest(NamedTuple):
-    """An AddRequest whose fields are not what they must be."""
+    """An AddRequest or AddItems whose fields are not what they must be."""
 
     request_id: str
     reason: str
@@ -70,7 +70,7 @@ class FrameReader:
 def _invalid(body: bytes, error: msgspec.ValidationError) -> InvalidRequest:
     """Whose request it was. Raises the error itself when it was none."""
     match msgspec.msgpack.decode(body):
-        case ["AddRequest", str(request_id), *_]:
+        case ["AddRequest" | "AddItems", str(request_id), *_]:
             return InvalidRequest(request_id, str(error))
     raise error
 

@@ -1,8 +1,9 @@
 """What the API process and the engine process say to each other: msgspec structs, msgpack on a local socket.
 
-API -> engine: AddRequest, AbortRequest, FinishRequest, StatsRequest, DrainRequest. Engine -> API: Ready once, then one
-StepOutputs frame per engine step holding every request that got something, Rejected, Stats, Fatal. Token ids and numbers
-only: text is made and read in the API process. Every struct is tagged, versioned by PROTOCOL_VERSION and size-capped.
+API -> engine: AddRequest (of a model that gives tokens) or AddItems (of one that gives vectors), AbortRequest, FinishRequest,
+StatsRequest, DrainRequest. Engine -> API: Ready once, then one StepOutputs or ItemOutputs frame per engine step holding every
+request that got something, Rejected, Stats, Fatal. Token ids and numbers only: text is made and read in the API process. Every
+struct is tagged, versioned by PROTOCOL_VERSION and size-capped.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import msgspec
 
 from octavo.engine.sampling_params import SamplingParams
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_FRAME_BYTES = 64 << 20
 
 
@@ -36,6 +37,32 @@ class AddRequest(Message, frozen=True):
     leader: str = ""
 
 
+class ItemOptions(msgspec.Struct, frozen=True, array_like=True):
+    """What a task is to do with each of a request's items; hashable, since items of a step share it. `normalize`: vectors of
+    length 1 (None: as the model's modules say); `dimensions`: so many first values of a vector (0: all)."""
+
+    normalize: bool | None = None
+    dimensions: int = 0
+
+
+class AddItems(Message, frozen=True):
+    """Texts for `task`, each with a result of its own, in any order. Until `is_last`, more of the same request follow.
+
+    `first`: the index of the first one. Of all items, joined: `ids` little-endian int32, `lengths` and `num_prompt` (tokens of
+    each that belong to its prompt; empty: none) int32 per item, `segments` uint8 per token (empty: all 0).
+    """
+
+    request_id: str
+    task: str
+    first: int
+    ids: bytes
+    lengths: bytes
+    num_prompt: bytes = b""
+    segments: bytes = b""
+    options: ItemOptions = ItemOptions()
+    is_last: bool = True
+
+
 class AbortRequest(Message, frozen=True):
     """The client is gone: free everything within two steps. Unknown ids are ignored."""
 
@@ -58,6 +85,23 @@ class DrainRequest(Message, frozen=True):
     deadline_s: float
 
 
+class PoolingInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What the API process must know of a model that gives vectors or scores (`octavo.engine.pooling.modules.Pipeline`). `tasks`:
+    what it does."""
+
+    tasks: list[str]
+    width: int
+    max_tokens: int
+    lowers_case: bool = False
+    prompts: dict[str, str] = {}
+    default_prompt: str | None = None
+    dims: tuple[int, ...] | None = None
+    truncate_dim: int | None = None
+    similarity: str = "cosine"
+    modes: list[str] = []
+    normalizes: bool = False
+
+
 class EngineInfo(msgspec.Struct, frozen=True, array_like=True):
     """What the API process must know of the engine's model; sizes in tokens unless named."""
 
@@ -76,6 +120,7 @@ class EngineInfo(msgspec.Struct, frozen=True, array_like=True):
     weights_bytes: int
     load_s: dict[str, float]
     epoch: int
+    pooling: PoolingInfo | None = None  # None: it gives tokens
 
 
 class Ready(Message, frozen=True):
@@ -123,6 +168,25 @@ class StepOutputs(Message, frozen=True):
     outputs: list[RequestOutput]
 
 
+class ItemOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of one item: `values` little-endian float32, rows of `width`; `ids` int32, one per value or row where the task
+    gives them; or `error`, with its `code`."""
+
+    request_id: str
+    index: int
+    values: bytes
+    width: int
+    ids: bytes = b""
+    error: str = ""
+    code: str = "engine_error"
+
+
+class ItemOutputs(Message, frozen=True):
+    """One step's worth of items."""
+
+    outputs: list[ItemOutput]
+
+
 class Rejected(Message, frozen=True):
     """A request that was not admitted: the pieces of a RequestError."""
 
@@ -146,5 +210,5 @@ class Fatal(Message, frozen=True):
     message: str
 
 
-ToEngine = AddRequest | AbortRequest | FinishRequest | StatsRequest | DrainRequest
-FromEngine = Ready | StepOutputs | Rejected | Stats | Fatal
+ToEngine = AddRequest | AddItems | AbortRequest | FinishRequest | StatsRequest | DrainRequest
+FromEngine = Ready | StepOutputs | ItemOutputs | Rejected | Stats | Fatal

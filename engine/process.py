@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,17 +26,17 @@ from octavo.engine.frames import FrameReader, FrameWriter, InvalidRequest
 from octavo.engine.messages import (
     PROTOCOL_VERSION,
     AbortRequest,
+    AddItems,
     AddRequest,
     DrainRequest,
+    EngineInfo,
     Fatal,
     FinishRequest,
     FromEngine,
     Ready,
     Rejected,
-    RequestOutput,
     Stats,
     StatsRequest,
-    StepOutputs,
     ToEngine,
 )
 from octavo.engine.parent import end_with_parent
@@ -45,8 +46,32 @@ log = logging.getLogger("octavo.engine")
 LAST_WORDS_S = 5.0  # for what is still unsent when the engine ends
 
 
+class Core(Protocol):
+    """What the loop asks of a model: `EngineCore` of a decoder, `PoolingCore` of one that gives vectors. `frame`: the message
+    that holds a step's outputs. `is_idle`: no request is open; one may be without work, when more of it is to come."""
+
+    frame: Any
+
+    @property
+    def info(self) -> EngineInfo: ...
+    @property
+    def has_work(self) -> bool: ...
+    @property
+    def is_idle(self) -> bool: ...
+    def add(self, message: Any) -> None: ...
+    def abort(self, request_id: str) -> bool: ...
+    def finish(self, request_id: str, choice: int | None = None) -> bool: ...
+    def abort_all(self, reason: str) -> list[Any]: ...
+    def step(self) -> list[Any]: ...
+    def undeliverable(self, output: Any, why: str) -> Any: ...
+    def rest(self, *, is_last: bool = False) -> None: ...
+    def stats(self) -> dict[str, float]: ...
+
+
 class EngineProcess:
     """The loop around a core."""
+
+    core: Core
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -58,10 +83,8 @@ class EngineProcess:
 
     def run(self, config: EngineConfig) -> int:
         """Loads and serves until the end; the exit status."""
-        from octavo.engine.build import build_core
-
         try:
-            self.core = build_core(config)
+            self.core = opened_core(config)
         except OctavoError as error:
             self.die(str(error))
             return 1
@@ -77,7 +100,7 @@ class EngineProcess:
                 break
             if self.core.has_work:
                 self.send_outputs(self.core.step())
-            if self.drain_until is not None and (not self.core.has_work or time.monotonic() > self.drain_until):
+            if self.drain_until is not None and (self.core.is_idle or time.monotonic() > self.drain_until):
                 self.send_outputs(self.core.abort_all("the engine shut down before this answer was finished"))
                 break
         self.core.rest(is_last=True)
@@ -85,21 +108,19 @@ class EngineProcess:
             self.writer.finish(LAST_WORDS_S)
         return 0
 
-    def send_outputs(self, outputs: list[RequestOutput]) -> None:
+    def send_outputs(self, outputs: list[Any]) -> None:
         """One frame if they fit, else halves; what does not fit by itself (scores of a huge prompt) ends with an error."""
         if not outputs:
             return
         try:
-            self.writer.send(StepOutputs(outputs))
+            self.writer.send(self.core.frame(outputs))
         except ValueError as error:
             if len(outputs) > 1:
                 half = len(outputs) // 2
                 self.send_outputs(outputs[:half])
                 self.send_outputs(outputs[half:])
                 return
-            name, text = outputs[0].request_id, f"{error}; ask for fewer logprobs or a shorter prompt"
-            self.core.abort(name)
-            self.writer.send(StepOutputs([RequestOutput(name, [], "error", error=text, choice=outputs[0].choice)]))
+            self.writer.send(self.core.frame([self.core.undeliverable(outputs[0], str(error))]))
 
     def die(self, reason: str) -> None:
         """Last words, if there is still somebody to hear them."""
@@ -135,7 +156,7 @@ class EngineProcess:
         """Acts on messages in order."""
         for message in messages:
             match message:
-                case AddRequest():
+                case AddRequest() | AddItems():
                     self.add(message)
                 case InvalidRequest(request_id, reason):
                     self.refuse(request_id, RequestError(f"the request has a field of a wrong type: {reason}"))
@@ -148,10 +169,11 @@ class EngineProcess:
                 case DrainRequest(deadline_s):
                     self.drain_until = time.monotonic() + deadline_s
 
-    def add(self, message: AddRequest) -> None:
+    def add(self, message: AddRequest | AddItems) -> None:
         """Queues a request or says why not, whatever the reason: one caller's input ends nobody else's answers."""
         try:
-            if self.drain_until is not None:
+            is_more = isinstance(message, AddItems) and message.first > 0
+            if self.drain_until is not None and not is_more:
                 raise ShuttingDownError("the engine is shutting down; ask another one")
             self.core.add(message)
         except RequestError as error:
@@ -164,6 +186,19 @@ class EngineProcess:
         """Tells the other side why a request does not run."""
         retry = getattr(error, "retry_after_s", 0.0)
         self.writer.send(Rejected(request_id, error.status, str(error), error.param, error.code, retry))
+
+
+def opened_core(config: EngineConfig) -> Core:
+    """The model of `config`, loaded, whatever it gives."""
+    from octavo.engine.models.kind import gives_vectors
+
+    if gives_vectors(config.model):
+        from octavo.engine.pooling.build import build_pooling_core
+
+        return build_pooling_core(config)
+    from octavo.engine.build import build_core
+
+    return build_core(config)
 
 
 @roomy

@@ -48,6 +48,7 @@ class Item:
     num_prompt: int = 0
     truncated_from: int = 0
     error: str = ""
+    code: str = "invalid_value"  # of an error
 
 
 class Texts:
@@ -98,6 +99,7 @@ class Texts:
                     [],
                     error=f"it has {total} tokens or more, and {self.rules.max_tokens} is the limit; shorten it, or ask for "
                     "truncation (start or end)",
+                    code="context_length_exceeded",
                 )
             truncated_from = total
             kept = min(num_prompt, room) if truncate == "start" else room

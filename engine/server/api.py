@@ -7,16 +7,19 @@ from collections.abc import Iterable
 from octavo.engine.server.app import App
 from octavo.engine.server.auth import KeyRing
 from octavo.engine.server.chat import ChatEndpoint
+from octavo.engine.server.cohere import CohereEmbedEndpoint
 from octavo.engine.server.completions import CompletionsEndpoint
+from octavo.engine.server.embeddings import EmbeddingsEndpoint, PoolingEndpoint
 from octavo.engine.server.routes import Plane, Route, RouteTable
 from octavo.engine.server.state import ServerState
 from octavo.engine.server.status import StatusEndpoints
+from octavo.engine.server.tei import TeiEndpoints
 from octavo.engine.server.tokens import TokenEndpoints
 
 
 def make_routes(state: ServerState) -> list[Route]:
     """Every route of the server."""
-    status, tokens = StatusEndpoints(state), TokenEndpoints(state)
+    status, tokens, tei = StatusEndpoints(state), TokenEndpoints(state), TeiEndpoints(state)
     size = state.settings.bounds.max_body_bytes
     tenant, public = Plane.TENANT, Plane.PUBLIC
     return [
@@ -29,6 +32,11 @@ def make_routes(state: ServerState) -> list[Route]:
         Route("GET", "/v1/models/{name}", tenant, status.model),
         Route("POST", "/v1/chat/completions", tenant, ChatEndpoint(state), size, is_watched=True),
         Route("POST", "/v1/completions", tenant, CompletionsEndpoint(state), size, is_watched=True),
+        Route("POST", "/v1/embeddings", tenant, EmbeddingsEndpoint(state), size, is_watched=True),
+        Route("POST", "/pooling", tenant, PoolingEndpoint(state), size, is_watched=True),
+        Route("POST", "/v2/embed", tenant, CohereEmbedEndpoint(state), size, is_watched=True),
+        Route("POST", "/embed", tenant, tei.embed, size, is_watched=True),
+        Route("GET", "/info", tenant, tei.info),
         Route("POST", "/tokenize", tenant, tokens.tokenize, size, is_watched=True),
         Route("POST", "/detokenize", tenant, tokens.detokenize, size, is_watched=True),
     ]

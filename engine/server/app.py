@@ -90,7 +90,7 @@ class _Exchange:
         route = self._route = match.route
         if route is None:
             raise _no_route(request.method, match)
-        request.path_arg = match.arg
+        request.path_arg, request.path = match.arg, route.path
         if route.max_body_bytes:
             request.body = await self._read_body(route.max_body_bytes)
         if route.is_watched:

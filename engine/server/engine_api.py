@@ -8,9 +8,30 @@ Invariants the server relies on: `submit` yields at most one output per engine s
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
-from octavo.engine.messages import AddRequest, EngineInfo, RequestOutput
+from octavo.engine.messages import AddItems, AddRequest, EngineInfo, ItemOutput, RequestOutput
+
+
+class Items(Protocol):
+    """Items of one request: `octavo.engine.client.ItemFlow` is one."""
+
+    def send(self, message: AddItems) -> None:
+        """Some of them, to the engine."""
+        ...
+
+    def put(self, outputs: list[ItemOutput]) -> None:
+        """Results for `next`; none wakes it."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """`next` raises this."""
+        ...
+
+    async def next(self) -> list[ItemOutput]:
+        """What has come since the last call; waits for something."""
+        ...
 
 
 class Engine(Protocol):
@@ -28,6 +49,10 @@ class Engine(Protocol):
 
     def submit(self, request: AddRequest) -> AsyncIterator[RequestOutput]:
         """Outputs of one request. Raises RequestError when it is refused, EngineDeadError when the engine is gone."""
+        ...
+
+    def open_items(self, request_id: str) -> AbstractContextManager[Items]:
+        """Items of one request, for an engine that gives vectors; what has no result at the end is aborted."""
         ...
 
     async def finish(self, request_id: str) -> None:

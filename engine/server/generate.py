@@ -26,7 +26,6 @@ from octavo.engine.server.schema import (
     Body,
     ChatBody,
     CompletionBody,
-    TokenizeBody,
     check_neutral,
     decode,
     ignored_fields,
@@ -87,7 +86,7 @@ class GenerateEndpoint(ABC, Generic[B]):
         state = self._state
         body = decode(self.body_type, request.body)
         check_neutral(body)
-        model = state.model()
+        model = state.generator(request.path)
         state.check_name(body.model)
         if body.stream and body.prompt_logprobs is not None:
             raise bad_request("prompt_logprobs cannot be streamed; send stream=false", "prompt_logprobs")
@@ -129,7 +128,7 @@ class GenerateEndpoint(ABC, Generic[B]):
         }
 
 
-def extra_headers(body: Body | TokenizeBody) -> Headers:
+def extra_headers(body: msgspec.Struct) -> Headers:
     """Names of harmless fields that were not acted on."""
     ignored = ignored_fields(body)
     return [(b"x-octavo-ignored", ", ".join(ignored).encode())] if ignored else []

@@ -56,6 +56,7 @@ class Request:
     headers: Mapping[bytes, bytes]
     body: bytes = b""
     path_arg: str = ""
+    path: str = ""  # the route's
     tenant: bytes = b""  # digest of the API key that was used; empty without keys
     notes: dict[str, int] = field(default_factory=dict)  # numbers for the access log line
 

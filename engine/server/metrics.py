@@ -45,6 +45,15 @@ ENGINE_METRICS: dict[str, tuple[str, str, str]] = {
     "prefix_cache_hits": ("prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache."),
     "num_preemptions": ("num_preemptions_total", "counter", "Preemptions by the scheduler."),
     "num_aborts": ("engine_aborts_total", "counter", "Requests the engine ended without an answer."),
+    "num_items_waiting": ("engine_items_waiting", "gauge", "Texts waiting for vectors."),
+    "num_tokens_waiting": ("engine_tokens_waiting", "gauge", "Their tokens."),
+    "num_items": ("engine_items_total", "counter", "Texts through the model."),
+    "num_item_tokens": ("engine_item_tokens_total", "counter", "Their tokens."),
+    "num_items_failed": (
+        "engine_items_failed_total",
+        "counter",
+        "Texts that have no vector, for not being finite or a fault.",
+    ),
     "num_steps": ("engine_steps_total", "counter", "Engine steps."),
     "step_seconds": ("engine_step_seconds_total", "counter", "Time spent in engine steps."),
     "step_predicted_seconds": (

@@ -37,6 +37,12 @@ class Prompts:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._bounded, num_chars, param, work)
 
+    async def offload(self, num_chars: int, work: Callable[[], T]) -> T:
+        """The result of work on texts of so many characters: done at once, or in the thread of long ones."""
+        if num_chars <= self._bounds.inline_chars:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
     def _bounded(self, num_chars: int, param: str, work: Callable[[], T]) -> T:
         most = self._info.max_model_len * self._text.max_token_chars
         if num_chars > most:

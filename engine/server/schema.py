@@ -167,7 +167,7 @@ class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tokens: list[int]
 
 
-B = TypeVar("B", ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
+B = TypeVar("B", bound=msgspec.Struct)
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 _AT = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
@@ -235,7 +235,7 @@ def check_neutral(body: Body) -> None:
             raise bad_request(f"{name}: chunks are never padded; send false", name, "unsupported_parameter")
 
 
-def ignored_fields(body: Body | TokenizeBody) -> list[str]:
+def ignored_fields(body: msgspec.Struct) -> list[str]:
     """Harmless fields that were sent and not acted on."""
     names = [name for name in HARMLESS if getattr(body, name, None) is not None]
     messages = getattr(body, "messages", None) or ()

@@ -10,18 +10,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.engine.errors import EngineDeadError, OverloadedError, ShuttingDownError
 from octavo.engine.server.bounds import Bounds, StreamLimits
 from octavo.engine.server.engine_api import Engine
+from octavo.engine.server.held import Held
 from octavo.engine.server.http import HttpError, bad_request, unavailable
 from octavo.engine.server.metrics import Metrics
 from octavo.engine.server.prompts import Prompts
 
 if TYPE_CHECKING:
+    from octavo.engine.errors import OctavoError
     from octavo.engine.model_text import ModelText
-    from octavo.engine.server.runs import Run
+    from octavo.engine.pooling.texts import Texts
 
 
 @dataclass(frozen=True)
@@ -30,17 +32,27 @@ class Settings:
 
     served_names: tuple[str, ...]  # the first one is shown in answers
     max_running: int = 4096  # choices in the server at once, running and queued
+    max_held_tokens: int = 1 << 20  # of inputs that wait for vectors
+    max_held_bytes: int = 256 << 20  # of bodies with such inputs
+    allows_dimensions: bool = False  # vectors of models that do not say that they were trained for it may be cut, too
     bounds: Bounds = field(default_factory=Bounds)
     streams: StreamLimits = field(default_factory=StreamLimits)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model that takes requests."""
+    """A model that takes requests. `texts`: of one that gives vectors."""
 
     engine: Engine
     text: ModelText
     prompts: Prompts
+    texts: Texts | None = None
+
+
+class Call(Protocol):
+    """Something that runs for a client and can be ended from outside."""
+
+    def end(self, error: OctavoError) -> None: ...
 
 
 class ServerState:
@@ -49,16 +61,23 @@ class ServerState:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(settings.served_names[0])
+        self.held = Held(settings.max_held_tokens, settings.max_held_bytes)
         self.created = int(time.time())
         self.is_draining = False
         self.is_warm = False  # a real one-token pass has come through
         self.num_running = 0
         self._model: Model | None = None
-        self._runs: set[Run] = set()
+        self._runs: set[Call] = set()
 
     def attach(self, engine: Engine, text: ModelText) -> None:
         """The model is there."""
-        self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds))
+        texts = None
+        if engine.info.pooling is not None:
+            from octavo.engine.pooling.texts import Texts
+
+            allows = self.settings.allows_dimensions
+            texts = Texts(text.tokenizer, engine.info.pooling, engine.info.vocab_size, allows_dimensions=allows)
+        self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds), texts)
 
     @property
     def engine(self) -> Engine | None:
@@ -79,6 +98,23 @@ class ServerState:
         if not self._model.engine.is_alive:
             raise EngineDeadError("restart the server")
         return self._model
+
+    def generator(self, path: str) -> Model:
+        """The model, if it gives tokens; `path` is what was asked for."""
+        model = self.model()
+        if model.texts is not None:
+            raise self._unfit(path, "an embedding model; use /v1/embeddings")
+        return model
+
+    def pooler(self, path: str) -> Model:
+        """The model, if it gives vectors."""
+        model = self.model()
+        if model.texts is None:
+            raise self._unfit(path, "a model that generates text; use /v1/chat/completions or /v1/completions")
+        return model
+
+    def _unfit(self, path: str, what: str) -> HttpError:
+        return HttpError(400, f"{path}: {self.settings.served_names[0]} is {what}", code="unsupported_endpoint")
 
     def check_name(self, name: str | None) -> None:
         """A 404 for a model that is not served; no name means the only one."""
@@ -114,7 +150,7 @@ class ServerState:
             self.num_running -= num_choices
 
     @contextmanager
-    def running(self, run: Run) -> Iterator[None]:
+    def running(self, run: Call) -> Iterator[None]:
         """Knows of a call while it runs. Raises what `model` does: the prompt may have taken long."""
         self.model()
         self._runs.add(run)

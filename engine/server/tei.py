@@ -1,0 +1,88 @@
+"""text-embeddings-inference's endpoints: POST /embed and GET /info.
+
+What differs from there: errors have OpenAI's shape and 4xx of this server; `truncate` is false unless it is sent, since a text is
+never cut silently. Source: the OpenAPI description of text-embeddings-inference 1.8.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo import __version__
+from octavo.engine.messages import ItemOptions, ItemOutput
+from octavo.engine.pooling.texts import Truncation
+from octavo.engine.server.embeddings import dimensions_of
+from octavo.engine.server.http import JSON, Request, Response, bad_request, json_response
+from octavo.engine.server.inputs import listed, prompt_of
+from octavo.engine.server.json_numbers import joined, json_numbers
+from octavo.engine.server.pooling_schema import TeiEmbedBody
+from octavo.engine.server.schema import decode
+from octavo.engine.server.state import ServerState
+from octavo.engine.server.vectors import Asked, run_items, values_of
+
+_DIRECTIONS: dict[str, Truncation] = {"right": "end", "left": "start"}
+
+
+class TeiEndpoints:
+    """The handlers."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    async def embed(self, request: Request) -> Response:
+        """{inputs} -> [[numbers], ...]. Vectors have length 1 unless `normalize` is false."""
+        body = decode(TeiEmbedBody, request.body)
+        state = self._state
+        model = state.pooler(request.path)
+        texts = model.texts
+        assert texts is not None
+        options = ItemOptions(body.normalize is not False, dimensions_of(texts, body.dimensions))
+        inputs = listed(body.inputs, "inputs", state.settings.bounds.max_inputs)
+        asked = Asked(
+            inputs,
+            "inputs",
+            prompt_of(texts, prompt_name=body.prompt_name),
+            tei_truncation(body.truncate, body.truncation_direction),
+            options=options,
+            is_list=inputs is body.inputs,
+        )
+        pieces: list[bytes] = [b""] * len(asked.inputs)
+
+        def take(index: int, output: ItemOutput) -> None:
+            pieces[index] = json_numbers(values_of(output)[0])
+
+        await run_items(state, request, model, asked, take)
+        return Response(joined(pieces), 200, JSON)
+
+    async def info(self, request: Request) -> Response:
+        """What is served, and its limits."""
+        state = self._state
+        info = state.model().engine.info
+        bounds, pooling = state.settings.bounds, info.pooling
+        kind: dict[str, Any] = {"generation": {}}
+        if pooling is not None:
+            kind = {"embedding": {"pooling": "+".join(pooling.modes)}}
+        return json_response(
+            {
+                "model_id": state.settings.served_names[0],
+                "model_sha": None,
+                "model_dtype": "/".join(info.weight_formats),
+                "model_type": kind,
+                "max_concurrent_requests": state.settings.max_running,
+                "max_input_length": info.max_model_len,
+                "max_client_batch_size": bounds.max_inputs if pooling is not None else bounds.max_prompts,
+                "auto_truncate": False,
+                "version": __version__,
+                **({} if pooling is None else {"prompts": pooling.prompts, "dimensions": pooling.width}),
+            }
+        )
+
+
+def tei_truncation(truncate: bool | None, direction: str | None) -> Truncation:
+    """`truncate` and `truncation_direction` as a policy."""
+    side = _DIRECTIONS.get((direction or "right").lower())
+    if side is None:
+        raise bad_request(
+            f"truncation_direction is {str(direction)[:40]!r}; it must be Left or Right", "truncation_direction"
+        )
+    return side if truncate else "error"

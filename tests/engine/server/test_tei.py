@@ -1,0 +1,61 @@
+"""/embed and /info in the shapes of text-embeddings-inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from tests.engine.server.conftest import LiveServer
+from tests.engine.server.poolers import FakePooler, use
+
+Post = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def pooler(server: LiveServer) -> FakePooler:
+    engine = use(server)
+    engine.task.vector = lambda item: [3, 4, 0, 0] if item.index == 0 else [len(item.ids), 0, 0, 0]
+    return engine
+
+
+def test_vectors_are_an_array_of_arrays_of_length_one(pooler: FakePooler, post: Post) -> None:
+    np.testing.assert_allclose(post("/embed", inputs=["a", "bcd"]).json(), [[0.6, 0.8, 0, 0], [1, 0, 0, 0]], atol=1e-7)
+    np.testing.assert_allclose(post("/embed", inputs="a").json(), [[0.6, 0.8, 0, 0]], atol=1e-7)
+    assert post("/embed", inputs=["a", "bcd"], normalize=False).json() == [[3, 4, 0, 0], [3, 0, 0, 0]]
+    np.testing.assert_allclose(post("/embed", inputs=[[5, 6]], dimensions=2).json(), [[0.6, 0.8]], atol=1e-7)
+
+
+def test_truncation_is_asked_for(pooler: FakePooler, post: Post) -> None:
+    pooler.task.vector = lambda item: [len(item.ids), item.ids[0], item.ids[-1], 0]
+    long = "a" + "b" * 98 + "c"
+    for fields in ({}, {"truncate": False}):
+        refused = post("/embed", inputs=["x", long], **fields)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "inputs[1]")
+    cases: list[tuple[dict[str, Any], list[int]]] = [
+        ({}, [32, 99, 100, 0]),
+        ({"truncation_direction": "Right"}, [32, 99, 100, 0]),
+        ({"truncation_direction": "Left"}, [32, 100, 101, 0]),
+    ]
+    for fields, expected in cases:
+        assert post("/embed", inputs=long, truncate=True, normalize=False, **fields).json() == [expected]
+    bad = post("/embed", inputs=long, truncate=True, truncation_direction="up")
+    assert (bad.status_code, bad.json()["error"]["param"]) == (400, "truncation_direction")
+
+
+def test_prompts_and_unknown_fields(pooler: FakePooler, post: Post) -> None:
+    pooler.task.vector = lambda item: [len(item.ids), item.num_prompt, 0, 0]
+    assert post("/embed", inputs="ab", prompt_name="query", normalize=False).json() == [[5, 3, 0, 0]]
+    assert post("/embed", input="ab").json()["error"]["code"] == "unknown_field"
+
+
+def test_info_names_model_and_limits(server: LiveServer, http_session: httpx.Client) -> None:
+    generation = http_session.get(server.url + "/info").json()
+    assert generation["model_type"] == {"generation": {}} and "dimensions" not in generation
+    use(server)
+    info = http_session.get(server.url + "/info").json()
+    assert info["model_type"] == {"embedding": {"pooling": "mean"}} and info["max_input_length"] == 32
+    assert (info["model_id"], info["dimensions"], info["auto_truncate"]) == ("tiny", 4, False)
+    assert info["max_client_batch_size"] == 1 << 15 and "query" in info["prompts"]
