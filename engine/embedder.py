@@ -81,6 +81,8 @@ class Embedder:
         finally:
             opened.files.checkpoint.close()
         self.platform = opened.platform
+        self.folder = opened.folder
+        self.formats = opened.encoder.formats()
         self.pipeline = opened.pipeline
         self.tokenizer = text.tokenizer
         self.max_tokens = self.pipeline.max_tokens

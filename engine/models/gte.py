@@ -57,7 +57,9 @@ def from_hf(src: Source) -> EncoderSpec:
     cfg.expect("logn_attention_scale", False)
     cfg.skip("logn_attention_clip1")  # of that scale
     cfg.skip("pack_qkv")  # which the names of the tensors say as well
-    cfg.skip("unpad_inputs", "use_memory_efficient_attention", "tie_word_embeddings")  # how others compute, and of heads
+    cfg.skip(
+        "unpad_inputs", "use_memory_efficient_attention", "tie_word_embeddings"
+    )  # how others compute, and of heads
     params = rope.hf_params(cfg, theta=0.0)
     if not params["rope_theta"]:  # the two codes assume different ones
         raise cfg.bad("rope_theta", None, "given")
@@ -84,9 +86,7 @@ def from_hf(src: Source) -> EncoderSpec:
 
 def _names(prefix: str, roles: dict[str, str]) -> Names:
     harmless = ("pooler.dense.*", "*.pooler.dense.*", "lm_head.*", "classifier.*")
-    return Names(
-        {role: prefix + name for role, name in roles.items()}, optional_prefix=prefix, harmless=harmless
-    )
+    return Names({role: prefix + name for role, name in roles.items()}, optional_prefix=prefix, harmless=harmless)
 
 
 NEW = EncoderFamily("gte", from_hf, _names("new.", _RELEASED))

@@ -113,7 +113,12 @@ def describe_encoder(
     cfg = Description(config or {}, where)
     schemes = read_schemes(cfg)
     cfg.expect("is_encoder_decoder", False)
-    return family, _read(family.from_hf, CheckpointSource(cfg, checkpoint, max_len)), _names(family, checkpoint), schemes
+    return (
+        family,
+        _read(family.from_hf, CheckpointSource(cfg, checkpoint, max_len)),
+        _names(family, checkpoint),
+        schemes,
+    )
 
 
 def _names(family: EncoderFamily, checkpoint: Checkpoint) -> Names:

@@ -22,10 +22,11 @@ from octavo.platforms.platform import Platform
 
 @dataclass(frozen=True)
 class Opened:
-    """`files` are the encoder's own, still open: whoever opened it closes the checkpoint. `max_batch_tokens` and `max_num_seqs`
-    bound a step, which holds at least one text of any length that is served."""
+    """`folder` holds the modules. `files` are the encoder's own, still open: whoever opened it closes the checkpoint.
+    `max_batch_tokens` and `max_num_seqs` bound a step, which holds at least one text of any length that is served."""
 
     name: str
+    folder: Path
     platform: Platform
     weights: Weights
     files: ModelFiles
@@ -86,6 +87,7 @@ def open_encoder(
         raise
     return Opened(
         source.name,
+        folder,
         platform,
         weights,
         files,
