@@ -16,7 +16,8 @@ from octavo.engine.errors import ModelError
 from octavo.engine.models.activation import activation
 from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec
 from octavo.engine.models.family import EncoderFamily, Source
-from octavo.engine.models.heads import HeadKind, HeadSpec, classification
+from octavo.engine.models.head_kinds import HeadKind
+from octavo.engine.models.heads import HeadSpec, classification
 from octavo.engine.models.names import Names
 from octavo.engine.models.reader import Description
 from octavo.platforms.types import Activation

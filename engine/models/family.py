@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from octavo.engine.models.encoder_spec import EncoderSpec
-from octavo.engine.models.heads import HeadKind, HeadSpec
+from octavo.engine.models.head_kinds import HeadKind
+from octavo.engine.models.heads import HeadSpec
 from octavo.engine.models.names import Names
 from octavo.engine.models.reader import Description
 from octavo.engine.models.spec import DecoderSpec

@@ -13,24 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from octavo.engine.layers.norm import Norm
+from octavo.engine.models.head_kinds import HeadKind
 from octavo.engine.models.reader import Description
 from octavo.platforms.ops import Ops
 from octavo.platforms.types import Activation, Array, LinearWeight
 
-HeadKind = Literal["masked", "sequence", "token"]
-
 _MAX_LABELS = 1 << 20
-#: endings of architecture names -> the head that such a checkpoint has
-KINDS: dict[str, HeadKind] = {
-    "ForMaskedLM": "masked",
-    "ForSequenceClassification": "sequence",
-    "ForTokenClassification": "token",
-}
-
-
-def kind_of(architecture: str) -> HeadKind | None:
-    """The head of checkpoints of this architecture; None: hidden states are all they give."""
-    return next((kind for ending, kind in KINDS.items() if architecture.endswith(ending)), None)
 
 
 @dataclass(frozen=True)

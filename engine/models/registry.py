@@ -8,11 +8,13 @@ verbatim.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import ModelError
-from octavo.engine.models.family import EncoderFamily, Family
-from octavo.engine.models.heads import KINDS
+from octavo.engine.models.head_kinds import KINDS
+
+if TYPE_CHECKING:
+    from octavo.engine.models.family import EncoderFamily, Family
 
 #: `architectures[0]` of config.json -> (module, name in it)
 HF: dict[str, tuple[str, str]] = {

@@ -16,7 +16,8 @@ from octavo.engine.models import registry
 from octavo.engine.models.compressed import Scheme, has_matrix, read_schemes
 from octavo.engine.models.encoder_spec import EncoderSpec
 from octavo.engine.models.family import EncoderFamily, Family, Source
-from octavo.engine.models.heads import KINDS, HeadSpec, kind_of
+from octavo.engine.models.head_kinds import KINDS, kind_of
+from octavo.engine.models.heads import HeadSpec
 from octavo.engine.models.names import Names
 from octavo.engine.models.raw import floats_of
 from octavo.engine.models.reader import Description

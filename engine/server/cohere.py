@@ -9,7 +9,7 @@ Source: https://docs.cohere.com/reference/embed.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ from octavo.engine.server.pooling_schema import CohereEmbedBody
 from octavo.engine.server.schema import decode
 from octavo.engine.server.state import ServerState
 from octavo.engine.server.vectors import Asked, encode, run_items, values_of
-from octavo.platforms.types import F32
+
+if TYPE_CHECKING:
+    from octavo.platforms.types import F32
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
 _FULL_SCALE = 8.0  # standard deviations of a value

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.engine.errors import InternalError
-from octavo.platforms.types import F32
+
+if TYPE_CHECKING:
+    from octavo.platforms.types import F32
 
 _DECIMALS = (9, 10, 11, 13)  # what most values of a vector of length 1 need comes first
 _POWERS = tuple(10.0**decimals for decimals in _DECIMALS)

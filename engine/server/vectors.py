@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -19,7 +19,9 @@ from octavo.engine.server.http import JSON, Headers, HttpError, Request, Respons
 from octavo.engine.server.inputs import weight_of
 from octavo.engine.server.items import ItemsRun
 from octavo.engine.server.state import Model, ServerState
-from octavo.platforms.types import F32
+
+if TYPE_CHECKING:
+    from octavo.platforms.types import F32
 
 encode = msgspec.json.Encoder().encode
 _NO_OPTIONS = ItemOptions()

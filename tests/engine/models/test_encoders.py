@@ -11,7 +11,7 @@ from tests.engine.models import encoder_drive
 from tests.golden import tiny_encoders as tiny
 
 from octavo.engine.models import registry
-from octavo.engine.models.heads import kind_of
+from octavo.engine.models.head_kinds import kind_of
 from octavo.platforms.platform import Platform
 from octavo.platforms.registry import PLATFORMS, choose_platform
 
