@@ -11,41 +11,24 @@ thread at a time.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from octavo.engine.config import EngineConfig
-from octavo.engine.errors import ConfigError, RequestError
+from octavo.engine.errors import RequestError
 from octavo.engine.loading.config import open_model
 from octavo.engine.loading.source import Progress
 from octavo.engine.model_text import text_of
 from octavo.engine.pooling.modules import Similarity
 from octavo.engine.pooling.opened import open_encoder
+from octavo.engine.pooling.options import encoder_config
 from octavo.engine.pooling.runner import NOT_FINITE, EmbeddingRunner
-from octavo.engine.pooling.texts import TRUNCATIONS, Item, Texts, Truncation
+from octavo.engine.pooling.texts import TRUNCATIONS, Texts, Truncation, steps
 from octavo.platforms.types import F32
 
 Text = str | Sequence[int]
-
-#: options of EngineConfig that mean something here
-_OPTIONS = (
-    *(
-        "tokenizer",
-        "device",
-        "platform",
-        "isa",
-        "numerics",
-        "num_threads",
-        "max_model_len",
-        "max_batch_tokens",
-        "max_num_seqs",
-    ),
-    *("is_offline", "cache_dir", "expand_weights", "quantization"),
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +57,7 @@ class Embedder:
         progress: Progress | None = None,
         **options: Any,
     ) -> None:
-        config = _config(model, options)
+        config = encoder_config(model, options, "Embedder")
         opened = open_encoder(config, progress=progress, needs_tokenizer=config.tokenizer is None)
         try:
             text = text_of(opened.files if config.tokenizer is None else open_model(config.tokenizer))
@@ -154,7 +137,7 @@ class Embedder:
         normalizes = self.pipeline.normalizes if normalize is None else normalize
         items = [self.texts.item(text, given, truncate) for text in _listed(texts)]
         found: list[Embedding] = [Embedding(None, error=item.error) for item in items]
-        for places in self._steps(items):
+        for places in steps(items, self.max_batch_tokens, self.max_num_seqs):
             step = [items[place] for place in places]
             vectors = self._runner.vectors(
                 [item.ids for item in step], [item.num_prompt for item in step], normalizes, num_dims
@@ -171,21 +154,6 @@ class Embedder:
         self._runner.close()
         self.platform.close()
 
-    def _steps(self, items: list[Item]) -> Iterator[list[int]]:
-        """Places of texts that share a step: in order, within the tokens and sequences that one takes."""
-        step: list[int] = []
-        num_tokens = 0
-        for place, item in enumerate(items):
-            if item.error:
-                continue
-            if step and (num_tokens + len(item.ids) > self.max_batch_tokens or len(step) == self.max_num_seqs):
-                yield step
-                step, num_tokens = [], 0
-            step.append(place)
-            num_tokens += len(item.ids)
-        if step:
-            yield step
-
 
 def _listed(texts: object) -> list[object]:
     """The texts of a call: several, or one text or list of token ids."""
@@ -195,18 +163,3 @@ def _listed(texts: object) -> list[object]:
         raise RequestError(f"texts are {type(texts).__name__}; give text, token ids, or a list of these", param="texts")
     is_one = len(texts) > 0 and isinstance(texts[0], (int, np.integer))
     return [texts] if is_one else list(texts)
-
-
-def _config(model: str | os.PathLike[str], options: dict[str, Any]) -> EngineConfig:
-    """The options as a configuration; ConfigError naming one that there is not."""
-    known = [item.name for item in fields(EngineConfig) if item.name in _OPTIONS]
-    for name in options:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise ConfigError(f"Embedder has no option {name!r}; {hint}")
-    try:
-        path = os.fspath(model)
-    except TypeError:
-        raise ConfigError(f"the model is {type(model).__name__}; give a path or a name as text") from None
-    return EngineConfig(model=path, **options)

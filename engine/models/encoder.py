@@ -96,14 +96,16 @@ class Encoder:
         return _normed(ops, weights.final_norm, x)
 
     def batch(self, sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Batch:
-        """One step over whole sequences of token ids, packed; `types` are their segment ids (None: all 0)."""
+        """One step over whole sequences of token ids, packed; `types` are their segment ids (None: all 0), of which the last row
+        of the table serves those beyond it."""
         counts = [len(ids) for ids in sequences]
         total = sum(counts)
         token_types = None
         if self.spec.num_token_types:
             token_types = np.zeros(total, np.int32)
             if types is not None:
-                token_types[:] = np.concatenate([np.asarray(part, np.int32) for part in types])
+                most = self.spec.num_token_types - 1
+                token_types[:] = np.minimum(np.concatenate([np.asarray(part, np.int32) for part in types]), most)
         return Batch(
             token_ids=_joined([np.asarray(ids, np.int32) for ids in sequences]),
             positions=_joined([self.spec.positions(ids) for ids in sequences])[None],

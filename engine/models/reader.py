@@ -28,6 +28,7 @@ _HARMLESS_HF = re.compile(
     r"|(is_decoder|is_llama_config|unsloth.*)"
     r"|(do_sample|temperature|top_k|top_p|typical_p|repetition_penalty|length_penalty|num_beams|min_length|max_length)"
     r"|(is_matryoshka|matryoshka_dimensions)"  # what vectors may be cut to
+    r"|(sentence_transformers|sbert_ce_default_activation_function)"  # what scores become
     r"|(no_repeat_ngram_size|early_stopping|num_return_sequences|diversity_penalty|remove_invalid_values|n_ctx)"
 )
 _HARMLESS_GGUF = re.compile(r"(general|tokenizer|split|quantize|imatrix|adapter)\..*")

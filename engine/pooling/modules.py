@@ -4,7 +4,8 @@
 has its folder. `sentence_bert_config.json` bounds texts, `config_sentence_transformers.json` has prompts and the similarity.
 Every key is read or known to change nothing; a module that is not served is refused by its name. Where two files disagree, which
 one counts is logged. A folder without `modules.json` is pooled by the mean and not normalised, which is logged too.
-Sources: Reimers & Gurevych 2019; the files that sentence-transformers 2 to 6 write.
+A cross-encoder's folder has the Transformer alone, and says what its scores become. Sources: Reimers & Gurevych 2019; the files
+that sentence-transformers 2 to 6 write.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Pipeline:
     similarity: Similarity = "cosine"
     dims: tuple[int, ...] | None = None
     truncate_dim: int | None = None
+    activation: Activation = "none"  # of a cross-encoder's scores
     notes: tuple[str, ...] = ()
 
 
@@ -102,6 +104,13 @@ def read_pipeline(
 ) -> Pipeline:
     """The modules behind an encoder of width `hidden`, which takes `max_tokens` tokens. `config`: its config.json."""
     return _Reader(folder, hidden, max_tokens).read(config, tokenizer_config)
+
+
+def read_classifier(
+    folder: Path, *, config: Mapping[str, Any], num_labels: int, max_tokens: int, tokenizer_config: Mapping[str, Any]
+) -> Pipeline:
+    """The same of an encoder with a head that gives `num_labels` scores, the vector's values; no module is served behind it."""
+    return _Reader(folder, num_labels, max_tokens).read_classifier(config, tokenizer_config)
 
 
 class _Reader:
@@ -129,6 +138,40 @@ class _Reader:
         for note in self.notes:
             log.warning("%s", note)
         return Pipeline(**found, notes=tuple(self.notes))
+
+    def read_classifier(self, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> Pipeline:
+        if (self.folder / "modules.json").is_file():
+            for kind, at in _listed(self.folder)[1:]:
+                raise ModelError(
+                    f"{self.folder / 'modules.json'}: {kind} at {at.name} is not served behind scores; Transformer alone is"
+                )
+        found = self.text(transformer_folder(self.folder), tokenizer_config, "sequence-classification", "scores")
+        found |= self.usage(config, "CrossEncoder")
+        found["activation"] = self.activation(config, "sigmoid" if self.hidden == 1 else "none")
+        for note in self.notes:
+            log.warning("%s", note)
+        return Pipeline(modes=(), width=self.hidden, **found, notes=tuple(self.notes))
+
+    def activation(self, config: Mapping[str, Any], default: Activation) -> Activation:
+        """What a cross-encoder's scores become: where sentence-transformers 6, 4 and 3 write it, in that order."""
+        file = self.folder / "config_sentence_transformers.json"
+        own = config.get("sentence_transformers")
+        for where, name in (
+            (f"{file}: activation_fn", read_json(file, is_optional=True).get("activation_fn")),
+            (
+                "config.json: sentence_transformers.activation_fn",
+                own.get("activation_fn") if isinstance(own, dict) else None,
+            ),
+            ("config.json: sbert_ce_default_activation_function", config.get("sbert_ce_default_activation_function")),
+        ):
+            if name is not None:
+                found = _activation(name)
+                if found is None:
+                    self.notes.append(
+                        f"{where} is {name!r}, which is not served: scores become what they do by default"
+                    )
+                return found or default
+        return default
 
     def module(self, kind: str, at: Path, before: Mapping[str, Any]) -> dict[str, Any]:
         """What one module adds to what those before it gave."""
@@ -177,7 +220,7 @@ class _Reader:
         if cfg.whole("in_features") != num_in:
             raise cfg.bad("in_features", cfg.get("in_features"), f"the width of what comes before, {num_in}")
         name = cfg.text("activation_function", "torch.nn.modules.activation.Tanh")
-        activation = _ACTIVATIONS.get(name.rpartition(".")[2]) if name.startswith("torch.nn.") else None
+        activation = _activation(name)
         if activation is None:
             raise cfg.bad("activation_function", name, "torch.nn's " + ", ".join(_ACTIVATIONS))
         for key in ("module_input_name", "module_output_name"):
@@ -187,7 +230,13 @@ class _Reader:
         cfg.finish()
         return dense
 
-    def text(self, at: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, Any]:
+    def text(
+        self,
+        at: Path,
+        tokenizer_config: Mapping[str, Any],
+        task: str = "feature-extraction",
+        output: str = "token_embeddings",
+    ) -> dict[str, Any]:
         """How texts become tokens: `sentence_bert_config.json` beside the encoder."""
         file = next((at / name for name in _TEXT_CONFIGS if (at / name).is_file()), None)
         if file is None:
@@ -196,8 +245,8 @@ class _Reader:
         most = None if cfg.get("max_seq_length") is None else cfg.whole("max_seq_length")
         if most is not None and most < 1:
             raise cfg.bad("max_seq_length", most, "at least 1")
-        cfg.expect("transformer_task", "feature-extraction")
-        cfg.expect("module_output_name", "token_embeddings")
+        cfg.expect("transformer_task", task)
+        cfg.expect("module_output_name", output)
         cfg.skip(
             "modality_config", "unpad_inputs", "processing_kwargs"
         )  # of other inputs than texts, and of its own batches
@@ -221,12 +270,14 @@ class _Reader:
             self.notes.append(f"{where} is {most}; the encoder takes {self.limit} tokens, which counts")
         return min(most, self.limit)
 
-    def usage(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def usage(self, config: Mapping[str, Any], model_type: str = "SentenceTransformer") -> dict[str, Any]:
         """Prompts, similarity and shorter vectors: `config_sentence_transformers.json` and config.json."""
         file = self.folder / "config_sentence_transformers.json"
         cfg = Description(read_json(file, is_optional=True), str(file))
         cfg.skip("__version__")
-        cfg.expect("model_type", "SentenceTransformer")
+        cfg.expect("model_type", model_type)
+        if model_type == "CrossEncoder":
+            cfg.skip("activation_fn", "keep_in_fp32_modules")  # read apart; scores are float32 here
         prompts = cfg.get("prompts", {})
         if not isinstance(prompts, dict) or not all(isinstance(text, (str, type(None))) for text in prompts.values()):
             raise cfg.bad("prompts", prompts, "texts by name")
@@ -253,6 +304,13 @@ def _dims(config: Mapping[str, Any]) -> tuple[int, ...] | None:
     if isinstance(listed, list) and listed and all(isinstance(dim, int) for dim in listed):
         return tuple(listed)
     return () if config.get("is_matryoshka") is True else None
+
+
+def _activation(name: object) -> Activation | None:
+    """What a torch module is called here; None for others."""
+    if not isinstance(name, str) or not name.startswith("torch.nn."):
+        return None
+    return _ACTIVATIONS.get(name.rpartition(".")[2])
 
 
 def _description(file: Path) -> Description:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from octavo.engine.chosen import chosen_platform
 from octavo.engine.config import EngineConfig, read_environment, weight_change
+from octavo.engine.errors import ModelError
 from octavo.engine.loading.config import ModelFiles, open_model
 from octavo.engine.loading.source import Progress, resolve
 from octavo.engine.memory import refuse_weights_without_room
 from octavo.engine.models.change import least_bytes
 from octavo.engine.models.encoder import Encoder
 from octavo.engine.models.encoder_load import load_encoder
-from octavo.engine.pooling.modules import Pipeline, read_pipeline, transformer_folder
+from octavo.engine.models.heads import kind_of
+from octavo.engine.pooling.modules import Pipeline, read_classifier, read_pipeline, transformer_folder
 from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import Weights
 from octavo.platforms.platform import Platform
@@ -47,9 +50,10 @@ def open_encoder(
     progress: Progress | None = None,
     needs_tokenizer: bool = True,
     mark: Callable[[str], None] = lambda phase: None,
+    with_head: bool = False,
 ) -> Opened:
-    """Limits, platform, weights, modules. `mark` hears of every phase that has ended. ModelError, ConfigError or PlatformError
-    say what is wrong."""
+    """Limits, platform, weights, modules. `mark` hears of every phase that has ended. `with_head`: for the scores of a
+    classification, not for vectors. ModelError, ConfigError or PlatformError say what is wrong."""
     environment = read_environment()
     change, limits = weight_change(config, environment), read_limits()
     cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
@@ -59,6 +63,7 @@ def open_encoder(
     inner = transformer_folder(folder)
     files = open_model(source.path if inner == folder else inner, needs_tokenizer=needs_tokenizer)
     try:
+        refuse_other_use(files, with_head=with_head)
         mark("open")
         platform = chosen_platform(config, environment, limits)
         mark("platform")
@@ -73,14 +78,17 @@ def open_encoder(
             max_len=config.max_model_len,
             expand=change.is_expanding,
             quantize=change.quantization,
+            with_head=with_head,
         )
-        pipeline = read_pipeline(
-            folder,
-            config=files.config,
-            hidden=encoder.spec.hidden,
-            max_tokens=encoder.spec.max_positions,
-            tokenizer_config=files.tokenizer_config,
-        )
+        said: dict[str, Any] = {
+            "config": files.config,
+            "max_tokens": encoder.spec.max_positions,
+            "tokenizer_config": files.tokenizer_config,
+        }
+        if encoder.head is None:
+            pipeline = read_pipeline(folder, hidden=encoder.spec.hidden, **said)
+        else:
+            pipeline = read_classifier(folder, num_labels=encoder.head.spec.num_out, **said)
         mark("weights")
     except BaseException:
         files.checkpoint.close()
@@ -96,3 +104,23 @@ def open_encoder(
         max(config.max_batch_tokens, pipeline.max_tokens),
         config.max_num_seqs,
     )
+
+
+def refuse_other_use(files: ModelFiles, *, with_head: bool) -> None:
+    """ModelError for a classifier that is opened for vectors, and for an encoder of vectors that is opened for scores."""
+    if files.kind == "gguf":
+        return  # refused where it is loaded
+    kind, name = kind_of(files.architecture), files.architecture
+    is_classifier = kind in ("sequence", "token")
+    if is_classifier and not with_head:
+        what = (
+            "labels for every token: use octavo.Classifier"
+            if kind == "token"
+            else ("scores for texts and pairs of texts: use octavo.Reranker (octavo rerank) or octavo.Classifier")
+        )
+        raise ModelError(f"{files.path}: {name} gives {what}; its vectors were not trained to be compared")
+    if with_head and not is_classifier:
+        raise ModelError(
+            f"{files.path}: {name} has no head that classifies; encoders without one give vectors (octavo.Embedder, octavo "
+            "embed), and octavo.LLM runs decoders"
+        )

@@ -7,7 +7,7 @@ call it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -42,13 +42,31 @@ class Rules(Protocol):
 @dataclass(frozen=True)
 class Item:
     """A text as it enters a step. `num_prompt`: its first tokens that belong to the prompt. `truncated_from`: how many tokens it
-    has (at least), where it was cut."""
+    has (at least), where it was cut. `types`: segment ids, one per token; None: all 0."""
 
     ids: list[int]
     num_prompt: int = 0
     truncated_from: int = 0
     error: str = ""
     code: str = "invalid_value"  # of an error
+    types: list[int] | None = None
+
+
+def steps(items: Sequence[Item], max_tokens: int, max_seqs: int) -> Iterator[list[int]]:
+    """Places of items that share a step: in order, within the tokens and sequences that one takes; those with an error are left
+    out."""
+    step: list[int] = []
+    num_tokens = 0
+    for place, item in enumerate(items):
+        if item.error:
+            continue
+        if step and (num_tokens + len(item.ids) > max_tokens or len(step) == max_seqs):
+            yield step
+            step, num_tokens = [], 0
+        step.append(place)
+        num_tokens += len(item.ids)
+    if step:
+        yield step
 
 
 class Texts:

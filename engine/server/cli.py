@@ -24,6 +24,7 @@ COMMANDS = {
     "chat": "talk with a model in this terminal",
     "generate": "complete a prompt and print the text",
     "embed": "turn texts of a file or pipe into vectors",
+    "rerank": "score documents of a file or pipe against a query",
     "verify": "compare a model's vectors with what they should be",
     "pull": "fetch a model so that it starts offline",
     "doctor": "show chip, kernels, limits and versions",

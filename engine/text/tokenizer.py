@@ -126,6 +126,13 @@ class Tokenizer:
         return list(self._single[0]), list(self._single[1])
 
     @property
+    def pair_layout(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Special ids before, between and after two texts, and their type ids; a fourth list has the two texts' own types."""
+        if self._pair is None:
+            self._pair = _pair_layout(self.rust.encode("a", "a"))
+        return self._pair
+
+    @property
     def strips_first_space(self) -> bool:
         """Whether encoding puts a space before a text, which decoding a whole text takes off again."""
         return self._spelling.strips_first_space
@@ -185,9 +192,7 @@ class Tokenizer:
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """(ids, type ids) of two texts with the model's special tokens around and between them, as cross-encoders
         want."""
-        if self._pair is None:
-            self._pair = _pair_layout(self.rust.encode("a", "a"))
-        specials, types = self._pair
+        specials, types = self.pair_layout
         ids: list[int] = []
         type_ids: list[int] = []
         for place, text in enumerate((first, second, None)):

@@ -9,21 +9,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AnswerError", "AsyncEngine", "Embedder", "Embedding", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "AnswerError",
+    "AsyncEngine",
+    "Classification",
+    "Classifier",
+    "Embedder",
+    "Embedding",
+    "Ranked",
+    "Reranker",
+    "SamplingParams",
+    "Score",
+    "__version__",
+]
 
 _HOMES = {
     "LLM": "octavo.engine.llm",
     "AnswerError": "octavo.engine.llm",
     "AsyncEngine": "octavo.engine.client",
+    "Classification": "octavo.engine.classifier",
+    "Classifier": "octavo.engine.classifier",
     "Embedder": "octavo.engine.embedder",
     "Embedding": "octavo.engine.embedder",
+    "Ranked": "octavo.engine.reranker",
+    "Reranker": "octavo.engine.reranker",
     "SamplingParams": "octavo.engine.sampling_params",
+    "Score": "octavo.engine.reranker",
 }
 
 if TYPE_CHECKING:
+    from octavo.engine.classifier import Classification, Classifier
     from octavo.engine.client import AsyncEngine
     from octavo.engine.embedder import Embedder, Embedding
     from octavo.engine.llm import LLM, AnswerError
+    from octavo.engine.reranker import Ranked, Reranker, Score
     from octavo.engine.sampling_params import SamplingParams
 
 
