@@ -15,7 +15,8 @@ from tests.golden import make_head_golden, tiny_encoders, tiny_heads
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.encoder_load import load_encoder
-from octavo.engine.models.heads import KINDS, classification, kind_of
+from octavo.engine.models.head_kinds import KINDS, kind_of
+from octavo.engine.models.heads import classification
 from octavo.engine.models.reader import Description
 from octavo.engine.pooling.head_runner import ROWS, HeadRunner
 from octavo.platforms.platform import Platform
