@@ -16,7 +16,7 @@ from octavo.engine.memory import refuse_weights_without_room
 from octavo.engine.models.change import least_bytes
 from octavo.engine.models.encoder import Encoder
 from octavo.engine.models.encoder_load import load_encoder
-from octavo.engine.models.heads import kind_of
+from octavo.engine.models.head_kinds import kind_of
 from octavo.engine.pooling.modules import Pipeline, read_classifier, read_pipeline, transformer_folder
 from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import Weights
