@@ -39,10 +39,12 @@ class AddRequest(Message, frozen=True):
 
 class ItemOptions(msgspec.Struct, frozen=True, array_like=True):
     """What a task is to do with each of a request's items; hashable, since items of a step share it. `normalize`: vectors of
-    length 1 (None: as the model's modules say); `dimensions`: so many first values of a vector (0: all)."""
+    length 1 (None: as the model's modules say); `dimensions`: so many first values of a vector (0: all); `activation`: what raw
+    scores become, by a name of `octavo.engine.pooling.scores`."""
 
     normalize: bool | None = None
     dimensions: int = 0
+    activation: str = "none"
 
 
 class AddItems(Message, frozen=True):
@@ -100,6 +102,12 @@ class PoolingInfo(msgspec.Struct, frozen=True, array_like=True):
     similarity: str = "cosine"
     modes: list[str] = []
     normalizes: bool = False
+    labels: list[str] = []  # of classifications; one: scores of pairs
+    has_segments: bool = True  # whether a tokenizer's segment ids reach the model
+    pair_activation: str = (
+        "none"  # what a pair's score becomes, and below what labels' do, unless a call says otherwise
+    )
+    label_activation: str = "none"
 
 
 class EngineInfo(msgspec.Struct, frozen=True, array_like=True):

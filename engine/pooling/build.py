@@ -1,16 +1,17 @@
-"""From options to a running `PoolingCore`: platform, weights, modules, and one real vector. Phases are timed by name."""
+"""From options to a running `PoolingCore`: platform, weights, modules or head, and one real item. Phases are timed by name."""
 
 from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 from octavo.engine.config import EngineConfig
 from octavo.engine.errors import EngineDeadError
+from octavo.engine.loading.config import open_model
 from octavo.engine.messages import AddItems, EngineInfo, PoolingInfo
 from octavo.engine.phases import Phases
-from octavo.engine.pooling.core import Embed, PoolingCore
-from octavo.engine.pooling.modules import Pipeline
+from octavo.engine.pooling.core import Embed, PoolingCore, Scores, Task
 from octavo.engine.pooling.opened import Opened, open_encoder
 from octavo.engine.pooling.runner import EmbeddingRunner
 
@@ -18,19 +19,20 @@ log = logging.getLogger("octavo.engine")
 
 
 def build_pooling_core(config: EngineConfig) -> PoolingCore:
-    """Everything up to the first vector. ModelError, ConfigError or PlatformError say what is wrong."""
+    """Everything up to the first vector or score. ModelError, ConfigError or PlatformError say what is wrong."""
     phases = Phases()
-    opened = open_encoder(config, needs_tokenizer=False, mark=phases.mark)
+    opened = open_encoder(config, needs_tokenizer=False, mark=phases.mark, with_head=None)
     opened.files.checkpoint.close()
-    info = _info(opened, phases.seconds)
-    tasks = {"embed": Embed(EmbeddingRunner.of(opened), normalizes=opened.pipeline.normalizes)}
+    tasks, pooling = _vectors(opened) if opened.encoder.head is None else _scores(opened, config)
+    info = _info(opened, phases.seconds, pooling)
     core = PoolingCore(tasks, info, max_batch_tokens=opened.max_batch_tokens, max_num_seqs=opened.max_num_seqs)
     phases.mark("build")
     prove(core)
-    phases.mark("first_vector")
+    phases.mark("first_item")
     log.info(
-        "%s in %s, texts of %d tokens, vectors of %d; platform %s, %d threads%s",
-        *(info.architecture, "/".join(info.weight_formats), info.max_model_len, opened.pipeline.width),
+        "%s in %s, texts of %d tokens, %s; platform %s, %d threads%s",
+        *(info.architecture, "/".join(info.weight_formats), info.max_model_len),
+        f"scores of {', '.join(pooling.labels[:8])}" if pooling.labels else f"vectors of {pooling.width}",
         *(info.platform, info.num_threads),
         f", CPU levels {', '.join(info.levels)}" if info.levels else "",
     )
@@ -39,13 +41,13 @@ def build_pooling_core(config: EngineConfig) -> PoolingCore:
 
 def prove(core: PoolingCore) -> None:
     """One real text of one token through everything: what `ready` means. EngineDeadError if nothing comes of it."""
-    core.add(AddItems("first-vector", next(iter(core.tasks)), 0, bytes(4), (1).to_bytes(4, "little")))
+    core.add(AddItems("first-item", next(iter(core.tasks)), 0, bytes(4), (1).to_bytes(4, "little")))
     outputs = core.step()
     if len(outputs) != 1 or outputs[0].error:
-        raise EngineDeadError(f"no vector in the first step: {outputs[0].error if outputs else 'nothing'}")
+        raise EngineDeadError(f"nothing came of the first step: {outputs[0].error if outputs else 'nothing'}")
 
 
-def _info(opened: Opened, seconds: dict[str, float]) -> EngineInfo:
+def _info(opened: Opened, seconds: dict[str, float], pooling: PoolingInfo) -> EngineInfo:
     platform = opened.platform
     return EngineInfo(
         model=opened.name,
@@ -63,21 +65,54 @@ def _info(opened: Opened, seconds: dict[str, float]) -> EngineInfo:
         weights_bytes=opened.weights_bytes,
         load_s=seconds,
         epoch=int.from_bytes(os.urandom(8), "little") >> 1,
-        pooling=_pooling(opened.pipeline, ["embed"]),
+        pooling=pooling,
     )
 
 
-def _pooling(pipeline: Pipeline, tasks: list[str]) -> PoolingInfo:
-    return PoolingInfo(
-        tasks,
-        pipeline.width,
-        pipeline.max_tokens,
-        pipeline.lowers_case,
-        dict(pipeline.prompts),
-        pipeline.default_prompt,
-        pipeline.dims,
-        pipeline.truncate_dim,
-        pipeline.similarity,
-        list(pipeline.modes),
-        pipeline.normalizes,
+def _vectors(opened: Opened) -> tuple[dict[str, Task], PoolingInfo]:
+    """Of a model without a head."""
+    pipeline = opened.pipeline
+    tasks: dict[str, Task] = {"embed": Embed(EmbeddingRunner.of(opened), normalizes=pipeline.normalizes)}
+    return tasks, PoolingInfo(
+        **_texts(opened, tasks),
+        width=pipeline.width,
+        dims=pipeline.dims,
+        truncate_dim=pipeline.truncate_dim,
+        similarity=pipeline.similarity,
+        modes=list(pipeline.modes),
+        normalizes=pipeline.normalizes,
     )
+
+
+def _scores(opened: Opened, config: EngineConfig) -> tuple[dict[str, Task], PoolingInfo]:
+    """Of a model with a head that classifies."""
+    from octavo.engine.pooling.pairs import has_segments
+    from octavo.engine.pooling.scores import ScoreRunner, activated, label_activation
+
+    runner = ScoreRunner(opened)
+    scores, labels = Scores(runner, activated), list(runner.spec.labels)
+    names = ["token_classify"] if runner.spec.kind == "token" else ["classify"]
+    if names == ["classify"] and len(labels) == 1:
+        names = ["score", "classify"]
+    tasks: dict[str, Task] = dict.fromkeys(names, scores)
+    files = opened.files if config.tokenizer is None else open_model(config.tokenizer)
+    return tasks, PoolingInfo(
+        **_texts(opened, tasks),
+        width=len(labels),
+        labels=labels,
+        has_segments=has_segments(files.tokenizer_config),
+        pair_activation=opened.pipeline.activation,
+        label_activation=label_activation(opened.files.config, len(labels)),
+    )
+
+
+def _texts(opened: Opened, tasks: dict[str, Task]) -> dict[str, Any]:
+    """What both say of texts."""
+    pipeline = opened.pipeline
+    return {
+        "tasks": list(tasks),
+        "max_tokens": pipeline.max_tokens,
+        "lowers_case": pipeline.lowers_case,
+        "prompts": dict(pipeline.prompts),
+        "default_prompt": pipeline.default_prompt,
+    }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,7 +21,11 @@ from octavo.engine.pooling.fair import FairQueue, Work
 from octavo.engine.pooling.runner import NOT_FINITE, EmbeddingRunner
 from octavo.platforms.types import F32
 
+if TYPE_CHECKING:
+    from octavo.engine.pooling.scores import ScoreRunner
+
 log = logging.getLogger("octavo.engine")
+ACTIVATIONS = ("none", "sigmoid", "softmax", "tanh", "relu", "gelu", "silu")  # those of pooling.scores
 
 
 class Outcome(NamedTuple):
@@ -61,6 +65,24 @@ class Embed:
         ]
 
 
+class Scores:
+    """Scores of labels: one row for a text or pair, or one for each of its tokens."""
+
+    def __init__(self, runner: ScoreRunner, activated: Callable[[F32, str], F32]) -> None:
+        self._runner = runner
+        self._activated = activated
+
+    def __call__(self, items: Sequence[Work], options: ItemOptions) -> list[Outcome]:
+        """Values [1, labels], or [tokens, labels]."""
+        found = self._runner.scores([item.ids for item in items], [list(item.segments) or None for item in items])
+        return [
+            Outcome(None, error=NOT_FINITE)
+            if scores is None
+            else Outcome(np.atleast_2d(self._activated(scores, options.activation)))
+            for scores in found
+        ]
+
+
 class PoolingCore:
     """One model being served. `tasks` by name. Not thread-safe: one loop owns it."""
 
@@ -94,6 +116,8 @@ class PoolingCore:
             raise RequestError("this model gives vectors, not tokens", code="unsupported_endpoint")
         if message.task not in self.tasks:
             raise RequestError(f"task {message.task!r}: this model does {', '.join(self.tasks)}", param="task")
+        if message.options.activation not in ACTIVATIONS:
+            raise RequestError(f"activation is {message.options.activation!r}", param="activation")
         if not 0 <= message.options.dimensions <= self._width:
             raise RequestError(
                 f"dimensions is {message.options.dimensions}; allowed are 1 to {self._width}", param="dimensions"

@@ -50,10 +50,11 @@ def open_encoder(
     progress: Progress | None = None,
     needs_tokenizer: bool = True,
     mark: Callable[[str], None] = lambda phase: None,
-    with_head: bool = False,
+    with_head: bool | None = False,
 ) -> Opened:
     """Limits, platform, weights, modules. `mark` hears of every phase that has ended. `with_head`: for the scores of a
-    classification, not for vectors. ModelError, ConfigError or PlatformError say what is wrong."""
+    classification, not for vectors; None: for what the model is made for. ModelError, ConfigError or PlatformError say what is
+    wrong."""
     environment = read_environment()
     change, limits = weight_change(config, environment), read_limits()
     cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
@@ -63,6 +64,8 @@ def open_encoder(
     inner = transformer_folder(folder)
     files = open_model(source.path if inner == folder else inner, needs_tokenizer=needs_tokenizer)
     try:
+        if with_head is None:
+            with_head = files.kind != "gguf" and kind_of(files.architecture) in ("sequence", "token")
         refuse_other_use(files, with_head=with_head)
         mark("open")
         platform = chosen_platform(config, environment, limits)

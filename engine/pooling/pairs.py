@@ -8,6 +8,7 @@ too long, what it loses is what tokenizers cut: `longest_first` takes from the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from octavo.engine.errors import ModelError, RequestError
@@ -36,8 +37,11 @@ class Pairs:
         if self.room < 2:
             raise ModelError(f"pairs of {rules.max_tokens} tokens have no room beside the special ones")
 
-    def items(self, pairs: Iterable[object], prompt: str, truncate: PairTruncation) -> list[Item]:
-        """Tokens of every pair, or why it has none; `prompt` goes before first texts. RequestError for an unknown `truncate`."""
+    def items(
+        self, pairs: Iterable[object], prompt: str, truncate: PairTruncation, *, max_second: int | None = None
+    ) -> list[Item]:
+        """Tokens of every pair, or why it has none; `prompt` goes before first texts, and second ones keep `max_second` tokens
+        (None: all). RequestError for an unknown `truncate`."""
         if truncate not in PAIR_TRUNCATIONS:
             raise RequestError(
                 f"truncate is {truncate!r}; for pairs it must be one of {', '.join(PAIR_TRUNCATIONS)}", param="truncate"
@@ -53,7 +57,12 @@ class Pairs:
             first = pair[0]
             if first not in firsts:
                 firsts[first] = self._ids(prompt + first)
-            found.append(self._fitted(prompt + first, pair[1], firsts[first], self._ids(pair[1]), truncate))
+            second = self._ids(pair[1])
+            item = self._fitted(prompt + first, pair[1], firsts[first], second[:max_second], truncate, max_second)
+            if max_second is not None and len(second) > max_second and not item.error:
+                most = len(firsts[first]) + len(second) + sum(map(len, self._special))
+                item = replace(item, truncated_from=max(item.truncated_from, most))
+            found.append(item)
         return found
 
     def _ids(self, text: str, *, is_whole: bool = False) -> list[int]:
@@ -62,7 +71,9 @@ class Pairs:
             text = text.lower()
         return self.tokenizer.encode(text, add_special=False, max_tokens=None if is_whole else self.room)
 
-    def _fitted(self, first: str, second: str, a: list[int], b: list[int], truncate: PairTruncation) -> Item:
+    def _fitted(
+        self, first: str, second: str, a: list[int], b: list[int], truncate: PairTruncation, max_second: int | None
+    ) -> Item:
         """Both texts' tokens with the special ones, cut where they are too many."""
         room = self.room
         total = len(a) + len(b) + sum(map(len, self._special))
@@ -84,7 +95,7 @@ class Pairs:
                     code="context_length_exceeded",
                 )
             if truncate == "longest_first" and len(a) > room < len(b):  # which is longer decides an odd token
-                a, b = self._ids(first, is_whole=True), self._ids(second, is_whole=True)
+                a, b = self._ids(first, is_whole=True), self._ids(second, is_whole=True)[:max_second]
             truncated_from = total
             keep_a, keep_b = (
                 longest_first(len(a), len(b), room) if truncate == "longest_first" else (len(a), room - len(a))

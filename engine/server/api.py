@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from octavo.engine.server.app import App
 from octavo.engine.server.auth import KeyRing
 from octavo.engine.server.chat import ChatEndpoint
+from octavo.engine.server.classify import ClassifyEndpoints
 from octavo.engine.server.cohere import CohereEmbedEndpoint
 from octavo.engine.server.completions import CompletionsEndpoint
 from octavo.engine.server.embeddings import EmbeddingsEndpoint, PoolingEndpoint
+from octavo.engine.server.rerank import RerankEndpoints
 from octavo.engine.server.routes import Plane, Route, RouteTable
 from octavo.engine.server.state import ServerState
 from octavo.engine.server.status import StatusEndpoints
@@ -20,6 +22,7 @@ from octavo.engine.server.tokens import TokenEndpoints
 def make_routes(state: ServerState) -> list[Route]:
     """Every route of the server."""
     status, tokens, tei = StatusEndpoints(state), TokenEndpoints(state), TeiEndpoints(state)
+    rerank, classify = RerankEndpoints(state), ClassifyEndpoints(state)
     size = state.settings.bounds.max_body_bytes
     tenant, public = Plane.TENANT, Plane.PUBLIC
     return [
@@ -36,6 +39,12 @@ def make_routes(state: ServerState) -> list[Route]:
         Route("POST", "/pooling", tenant, PoolingEndpoint(state), size, is_watched=True),
         Route("POST", "/v2/embed", tenant, CohereEmbedEndpoint(state), size, is_watched=True),
         Route("POST", "/embed", tenant, tei.embed, size, is_watched=True),
+        Route("POST", "/v1/rerank", tenant, rerank.v1, size, is_watched=True),
+        Route("POST", "/v2/rerank", tenant, rerank.v2, size, is_watched=True),
+        Route("POST", "/rerank", tenant, rerank.any, size, is_watched=True),
+        Route("POST", "/score", tenant, rerank.score, size, is_watched=True),
+        Route("POST", "/classify", tenant, classify.classify, size, is_watched=True),
+        Route("POST", "/predict", tenant, classify.predict, size, is_watched=True),
         Route("GET", "/info", tenant, tei.info),
         Route("POST", "/tokenize", tenant, tokens.tokenize, size, is_watched=True),
         Route("POST", "/detokenize", tenant, tokens.detokenize, size, is_watched=True),

@@ -44,7 +44,7 @@ class CohereEmbedEndpoint:
         """Answers one call."""
         state = self._state
         body = decode(CohereEmbedBody, request.body)
-        model = state.pooler(request.path)
+        model = state.pooler(request.path, "embed")
         state.check_name(body.model)
         texts = model.texts
         assert texts is not None

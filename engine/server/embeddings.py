@@ -29,6 +29,7 @@ class VectorsEndpoint:
     body_type: type[VectorsBody]
     item_name: ClassVar[bytes]  # the `object` of an item
     value_name: ClassVar[bytes]  # its field with the result
+    needs: ClassVar[tuple[str, ...]] = ()  # tasks, of which a model does one
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
@@ -45,7 +46,7 @@ class VectorsEndpoint:
         """Answers one call."""
         state = self._state
         body = decode(self.body_type, request.body)
-        model = state.pooler(request.path)
+        model = state.pooler(request.path, *self.needs)
         state.check_name(body.model)
         asked = self._asked(body, model)
         is_float = encoding_of(body.encoding_format) == "float"
@@ -78,7 +79,7 @@ class VectorsEndpoint:
             ),
             truncation_of(body.truncate),
             self.task(body, model),
-            ItemOptions(body.normalize, dimensions_of(texts, body.dimensions)),
+            ItemOptions(body.normalize, dimensions_of(texts, body.dimensions), model.pooling.label_activation),
             inputs is body.input,
             bool(body.item_errors),
         )
@@ -89,6 +90,7 @@ class EmbeddingsEndpoint(VectorsEndpoint):
 
     body_type = EmbeddingsBody
     item_name, value_name = b"embedding", b"embedding"
+    needs = ("embed",)
 
 
 class PoolingEndpoint(VectorsEndpoint):
@@ -98,11 +100,10 @@ class PoolingEndpoint(VectorsEndpoint):
     item_name, value_name = b"pooling", b"data"
 
     def task(self, body: Any, model: Model) -> str:
-        info = model.engine.info.pooling
-        assert info is not None
-        if body.task is None or body.task in info.tasks:
-            return body.task or info.tasks[0]
-        raise bad_request(f"task is {body.task[:40]!r}; this model does {', '.join(info.tasks)}", "task")
+        tasks = model.pooling.tasks
+        if body.task is None or body.task in tasks:
+            return body.task or tasks[0]
+        raise bad_request(f"task is {body.task[:40]!r}; this model does {', '.join(tasks)}", "task")
 
     def head(self, request: Request) -> dict[str, Any]:
         return {"id": f"pool-{request.id}", "object": "list", "created": int(time.time())}

@@ -92,4 +92,13 @@ def listed(inputs: Any, param: str, most: int) -> Sequence[Any]:
 
 def weight_of(item: Any) -> int:
     """Tokens of an input, about, before it is tokenized."""
+    if isinstance(item, tuple):  # a pair of texts
+        return sum(map(weight_of, item))
     return len(item) // 4 + 2 if isinstance(item, str) else len(item)
+
+
+def chars_of(item: Any) -> int:
+    """Characters that are to be tokenized."""
+    if isinstance(item, tuple):
+        return sum(map(len, item))
+    return len(item) if isinstance(item, str) else 0

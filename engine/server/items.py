@@ -19,7 +19,7 @@ from octavo.engine.messages import AddItems, ItemOptions, ItemOutput
 from octavo.engine.pooling.texts import Item
 from octavo.engine.server.held import Place
 from octavo.engine.server.http import HttpError, unavailable
-from octavo.engine.server.inputs import weight_of
+from octavo.engine.server.inputs import chars_of, weight_of
 from octavo.engine.server.metrics import Metrics
 from octavo.engine.server.state import Model
 
@@ -34,7 +34,7 @@ Take = Callable[[int, ItemOutput], None]
 
 
 class ItemsRun:
-    """Items of one call. `make` turns an input into tokens; `param` names the inputs in errors, with
+    """Items of one call. `make` turns inputs into tokens; `param` names the inputs in errors, with
     their places if there is a list of them.
 
     `num_tokens` went in, of all items; `truncated` has how many tokens cut ones have; `errors` why items have no result, with
@@ -47,7 +47,7 @@ class ItemsRun:
         metrics: Metrics,
         request_id: str,
         inputs: Sequence[Any],
-        make: Callable[[Any], Item],
+        make: Callable[[Sequence[Any]], list[Item]],
         *,
         task: str,
         options: ItemOptions,
@@ -124,11 +124,10 @@ class ItemsRun:
         """The items from `first` on that make a chunk; where the next one begins."""
         end, num_chars = first, 0
         while end < len(self._inputs) and end - first < CHUNK_ITEMS and (end == first or num_chars < CHUNK_CHARS):
-            item = self._inputs[end]
-            num_chars += len(item) if isinstance(item, str) else 0
+            num_chars += chars_of(self._inputs[end])
             end += 1
         chunk = self._inputs[first:end]
-        made = await self._model.prompts.offload(num_chars, lambda: [self._make(item) for item in chunk])
+        made = await self._model.prompts.offload(num_chars, lambda: self._make(chunk))
         good: list[tuple[int, Item]] = []
         for index, item in enumerate(made, first):
             if item.error:
@@ -155,6 +154,7 @@ class ItemsRun:
         items = [item for _, item in run]
         ids = [token for item in items for token in item.ids]
         has_prompt = any(item.num_prompt for item in items)
+        has_types = any(item.types is not None for item in items)
         return AddItems(
             self._id,
             self._task,
@@ -162,6 +162,7 @@ class ItemsRun:
             _packed(ids),
             _packed([len(item.ids) for item in items]),
             _packed([item.num_prompt for item in items]) if has_prompt else b"",
+            b"".join(bytes(item.types or len(item.ids)) for item in items) if has_types else b"",
             options=self._options,
             is_last=is_last,
         )

@@ -56,6 +56,75 @@ class TeiEmbedBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dimensions: int | None = None
 
 
+class RerankBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/rerank, /v2/rerank and /rerank, as Jina and Cohere have it. A document is a text or an object with `text`.
+
+    `truncate` is error, longest_first or only_second (the default: the document loses its end); Jina's `truncation` false is
+    error.
+    """
+
+    model: str | None = None
+    query: str
+    documents: list[str | dict[str, Any]]
+    top_n: int | None = None
+    return_documents: bool | None = None
+    max_tokens_per_doc: int | None = None
+    truncate: str | None = None
+    truncation: bool | None = None
+    prompt_name: str | None = None
+    prompt: str | None = None
+    raw_scores: bool | None = None
+    item_errors: bool | None = None
+    user: str | None = None
+    priority: Any = None
+    max_chunks_per_doc: Any = None
+    rank_fields: Any = None
+
+
+class TeiRerankBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /rerank with `texts`, as text-embeddings-inference has it."""
+
+    query: str
+    texts: list[str]
+    raw_scores: bool | None = None
+    return_text: bool | None = None
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+
+
+class TeiPredictBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /predict. `inputs`: a text, a pair of texts, or a list of lists of one text or two."""
+
+    inputs: str | list[str | list[str]]
+    raw_scores: bool | None = None
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+
+
+class ScoreBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /score: one text against one or several, or lists of the same length. `truncate` as of RerankBody, default error."""
+
+    model: str | None = None
+    text_1: str | list[str]
+    text_2: str | list[str]
+    truncate: str | None = None
+    use_activation: bool | None = None
+    user: str | None = None
+
+
+class ClassifyBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /classify. `input` as of embeddings."""
+
+    model: str | None = None
+    input: Inputs
+    truncate: str | None = None
+    use_activation: bool | None = None
+    prompt_name: str | None = None
+    prompt: str | None = None
+    item_errors: bool | None = None
+    user: str | None = None
+
+
 class CohereEmbedBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /v2/embed. `images` and `inputs` are known, and refused if they hold anything."""
 

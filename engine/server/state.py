@@ -22,8 +22,20 @@ from octavo.engine.server.prompts import Prompts
 
 if TYPE_CHECKING:
     from octavo.engine.errors import OctavoError
+    from octavo.engine.messages import PoolingInfo
     from octavo.engine.model_text import ModelText
+    from octavo.engine.pooling.pairs import Pairs
     from octavo.engine.pooling.texts import Texts
+
+
+#: a model's first task -> what it is, and what it answers
+_KINDS = {
+    "generate": "a model that generates text; use /v1/chat/completions or /v1/completions",
+    "embed": "an embedding model; use /v1/embeddings",
+    "score": "a model that scores pairs of texts; use /v1/rerank, /score or /classify",
+    "classify": "a classifier; use /classify or /predict",
+    "token_classify": "a classifier of tokens; use /pooling",
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,14 @@ class Model:
     text: ModelText
     prompts: Prompts
     texts: Texts | None = None
+    pairs: Pairs | None = None  # of one that scores them
+
+    @property
+    def pooling(self) -> PoolingInfo:
+        """Of one that gives vectors or scores."""
+        found = self.engine.info.pooling
+        assert found is not None
+        return found
 
 
 class Call(Protocol):
@@ -71,13 +91,17 @@ class ServerState:
 
     def attach(self, engine: Engine, text: ModelText) -> None:
         """The model is there."""
-        texts = None
-        if engine.info.pooling is not None:
+        texts, pairs, pooling = None, None, engine.info.pooling
+        if pooling is not None:
             from octavo.engine.pooling.texts import Texts
 
             allows = self.settings.allows_dimensions
-            texts = Texts(text.tokenizer, engine.info.pooling, engine.info.vocab_size, allows_dimensions=allows)
-        self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds), texts)
+            texts = Texts(text.tokenizer, pooling, engine.info.vocab_size, allows_dimensions=allows)
+            if pooling.labels:
+                from octavo.engine.pooling.pairs import Pairs
+
+                pairs = Pairs(text.tokenizer, pooling, has_segments=pooling.has_segments)
+        self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds), texts, pairs)
 
     @property
     def engine(self) -> Engine | None:
@@ -103,18 +127,21 @@ class ServerState:
         """The model, if it gives tokens; `path` is what was asked for."""
         model = self.model()
         if model.texts is not None:
-            raise self._unfit(path, "an embedding model; use /v1/embeddings")
+            raise self._unfit(path, model)
         return model
 
-    def pooler(self, path: str) -> Model:
-        """The model, if it gives vectors."""
+    def pooler(self, path: str, *tasks: str) -> Model:
+        """The model, if it does one of these tasks (none: gives vectors or scores)."""
         model = self.model()
-        if model.texts is None:
-            raise self._unfit(path, "a model that generates text; use /v1/chat/completions or /v1/completions")
+        if model.texts is None or (tasks and not set(tasks) & set(model.pooling.tasks)):
+            raise self._unfit(path, model)
         return model
 
-    def _unfit(self, path: str, what: str) -> HttpError:
-        return HttpError(400, f"{path}: {self.settings.served_names[0]} is {what}", code="unsupported_endpoint")
+    def _unfit(self, path: str, model: Model) -> HttpError:
+        """What the model is instead."""
+        tasks = model.pooling.tasks if model.texts is not None else ["generate"]
+        name = self.settings.served_names[0]
+        return HttpError(400, f"{path}: {name} is {_KINDS[tasks[0]]}", code="unsupported_endpoint")
 
     def check_name(self, name: str | None) -> None:
         """A 404 for a model that is not served; no name means the only one."""

@@ -57,9 +57,12 @@ def _pooling_card(engine: Engine | None) -> dict[str, object]:
         return {}
     return {
         "tasks": pooling.tasks,
-        "dimensions": pooling.truncate_dim or pooling.width,
         "prompts": pooling.prompts,
-        "similarity": pooling.similarity,
+        **(
+            {"labels": pooling.labels}
+            if pooling.labels
+            else {"dimensions": pooling.truncate_dim or pooling.width, "similarity": pooling.similarity}
+        ),
     }
 
 

@@ -33,7 +33,7 @@ class TeiEndpoints:
         """{inputs} -> [[numbers], ...]. Vectors have length 1 unless `normalize` is false."""
         body = decode(TeiEmbedBody, request.body)
         state = self._state
-        model = state.pooler(request.path)
+        model = state.pooler(request.path, "embed")
         texts = model.texts
         assert texts is not None
         options = ItemOptions(body.normalize is not False, dimensions_of(texts, body.dimensions))
@@ -60,7 +60,11 @@ class TeiEndpoints:
         info = state.model().engine.info
         bounds, pooling = state.settings.bounds, info.pooling
         kind: dict[str, Any] = {"generation": {}}
-        if pooling is not None:
+        if pooling is not None and pooling.labels:
+            named = {str(place): label for place, label in enumerate(pooling.labels)}
+            numbered = {label: place for place, label in enumerate(pooling.labels)}
+            kind = {"reranker" if "score" in pooling.tasks else "classifier": {"id2label": named, "label2id": numbered}}
+        elif pooling is not None:
             kind = {"embedding": {"pooling": "+".join(pooling.modes)}}
         return json_response(
             {
@@ -73,7 +77,8 @@ class TeiEndpoints:
                 "max_client_batch_size": bounds.max_inputs if pooling is not None else bounds.max_prompts,
                 "auto_truncate": False,
                 "version": __version__,
-                **({} if pooling is None else {"prompts": pooling.prompts, "dimensions": pooling.width}),
+                **({} if pooling is None else {"prompts": pooling.prompts}),
+                **({} if pooling is None or pooling.labels else {"dimensions": pooling.width}),
             }
         )
 

@@ -29,7 +29,7 @@ _NO_OPTIONS = ItemOptions()
 
 @dataclass(frozen=True)
 class Asked:
-    """One call. `param`: the field that has the inputs. `make`: an input's tokens, where they are not simply a text's."""
+    """One call. `param`: the field that has the inputs. `make`: tokens of inputs that are not texts."""
 
     inputs: Sequence[Any]
     param: str
@@ -39,7 +39,7 @@ class Asked:
     options: ItemOptions = _NO_OPTIONS
     is_list: bool = True  # not one input outside of a list
     keeps_errors: bool = False
-    make: Callable[[Any], Item] | None = None
+    make: Callable[[Sequence[Any]], list[Item]] | None = None
 
 
 def values_of(output: ItemOutput) -> F32:
@@ -55,8 +55,8 @@ async def run_items(
     texts = model.texts
     assert texts is not None
 
-    def make(item: Any) -> Item:
-        return texts.item(item, asked.prompt, asked.truncate)
+    def make(items: Sequence[Any]) -> list[Item]:
+        return [texts.item(item, asked.prompt, asked.truncate) for item in items]
 
     async with AsyncExitStack() as stack:
         stack.enter_context(state.admitted(1))

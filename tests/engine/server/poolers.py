@@ -19,10 +19,15 @@ from octavo.engine.errors import EngineDeadError
 from octavo.engine.messages import AddItems, ItemOptions, ItemOutput, PoolingInfo
 from octavo.engine.pooling.core import Outcome, PoolingCore
 from octavo.engine.pooling.fair import Work
+from octavo.engine.pooling.scores import activated
 from octavo.engine.pooling.vectors import cut, normalized
 
 PROMPTS = {"query": "Q: ", "document": "", "instructed": "Instruct: find it\nQuery: "}
 POOLING = PoolingInfo(["embed"], 4, 32, prompts=PROMPTS, modes=["mean"], dims=(2,))
+RANKING = PoolingInfo(
+    ["score", "classify"], 1, 32, prompts={"query": "Q: "}, labels=["LABEL_0"], pair_activation="sigmoid"
+)
+LABELS = PoolingInfo(["classify"], 3, 32, labels=["no", "maybe", "yes"], label_activation="softmax")
 
 
 def lengths(item: Work) -> list[float]:
@@ -46,6 +51,7 @@ class ScriptedTask:
         for item in items:
             vector = np.array([self.vector(item)], np.float32)
             vector = normalized(vector) if options.normalize else vector
+            vector = activated(vector, options.activation)
             if options.dimensions:
                 vector = cut(vector, options.dimensions, normalizes=options.normalize is not False)
             outcomes.append(Outcome(vector))

@@ -11,7 +11,8 @@ from octavo.engine.server.metrics import Metrics
 from octavo.engine.server.schema import HARMLESS, NEUTRAL, ChatBody, CompletionBody
 from octavo.engine.server.state import ServerState, Settings
 
-VECTORS = (Path(__file__).resolve().parents[3] / "docs" / "embeddings.md").read_text().split("## Over HTTP")[1]
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+VECTORS = "".join((DOCS / name).read_text().split("## Over HTTP")[1] for name in ("embeddings.md", "rerank.md"))
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "server.md").read_text()
 
 
