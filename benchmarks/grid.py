@@ -210,7 +210,7 @@ class Grid:
         python, script, *words = self.setting.words(entry.contender, entry.path)
         env = self.setting.env(entry.contender)
         command = [python, str(PEERS / script), *words, "--first"]
-        if entry.contender.is_ours:  # what people start
+        if script == "ours.py":  # what people start
             how = ["Gravity is", "--max-tokens", "1", "--temperature", "0", "--threads", str(self.setting.threads)]
             command = octavo("generate", str(entry.path), *how, "--offline")
         prefix = ["chrt", "-f", "10"] if self.setting.realtime_s else []

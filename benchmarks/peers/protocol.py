@@ -7,6 +7,7 @@
     Answer: seconds; first_seconds, until every request had a token; and of the steps from there to the one in which the
     first request ended, when all were decoding: window_seconds, window_tokens.
 {"do": "logits", "ids": [..], "file": path}: writes float32 logits [ids, vocabulary] of one text (llama.cpp only).
+{"do": "embed", ...}: see embedding.py (programs of embedding engines, which have no other command but memory).
 {"do": "reset"}: forget prompts that were computed. {"do": "memory"}: bytes, the peak of resident memory.
 A command that fails answers {"error"}, and so does an
 engine that cannot start, instead of its name. Only the standard library is used here.
@@ -72,6 +73,9 @@ class Engine(Protocol):
     def logits(self, ids: list[int], file: str) -> None:
         """Writes float32 logits [len(ids), vocabulary] of one text to `file`. Engines that cannot raise NotImplementedError."""
 
+    def embed(self, command: dict[str, Any]) -> dict[str, Any]:
+        """As embedding.py says; engines that generate do not have it."""
+
     def reset(self) -> None:
         """Forgets cached prompts."""
 
@@ -90,12 +94,14 @@ def answer(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
         if command["do"] == "logits":
             engine.logits(command["ids"], command["file"])
             return {}
+        if command["do"] == "embed":
+            return engine.embed(command)
         if command["do"] == "reset":
             engine.reset()
             return {}
         if command["do"] == "memory":
             return {"bytes": peak_bytes()}
-        return {"error": f"there is no command {command['do']!r}; there are generate, logits, reset, memory"}
+        return {"error": f"there is no command {command['do']!r}; there are generate, logits, embed, reset, memory"}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:500]}
 
