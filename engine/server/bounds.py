@@ -21,6 +21,7 @@ class Bounds:
     max_prompts: int = 1024  # prompts in one completion call
     max_runs: int = 1024  # prompts x n
     max_inputs: int = 1 << 15  # texts in one call of an endpoint that gives vectors
+    max_whole_chars: int = 1 << 20  # of a text that has to be tokenized to its end, for its start is to be cut
     max_bad_word_chars: int = 1024
     max_salt_chars: int = 256
     inline_chars: int = 2000  # longer prompts are rendered and tokenised in a thread

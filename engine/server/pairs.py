@@ -13,7 +13,7 @@ from octavo.engine.server.http import Request, bad_request
 from octavo.engine.server.items import ItemsRun
 from octavo.engine.server.json_numbers import shortest
 from octavo.engine.server.state import Model, ServerState
-from octavo.engine.server.vectors import Asked, run_items, values_of
+from octavo.engine.server.vectors import Asked, endless, run_items, values_of
 
 _TRUNCATIONS: tuple[PairTruncation, ...] = get_args(PairTruncation)
 
@@ -73,8 +73,13 @@ def asked_pairs(
             f"{param} has {len(pairs)} entries; at most {state.settings.bounds.max_inputs}: send several calls", param
         )
 
+    most = state.settings.bounds.max_whole_chars
+
     def make(some: Sequence[Any]) -> list[Item]:
-        return sides.items(some, prompt, truncate, max_second=max_second)
+        is_endless = [truncate == "longest_first" and max(map(len, pair)) > most for pair in some]
+        good = [pair for pair, is_bad in zip(some, is_endless, strict=True) if not is_bad]
+        made = iter(sides.items(good, prompt, truncate, max_second=max_second))
+        return [endless(most) if is_bad else next(made) for is_bad in is_endless]
 
     options = ItemOptions(activation=activation)
     task = "score" if "score" in model.pooling.tasks else "classify"

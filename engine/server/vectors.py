@@ -16,7 +16,7 @@ import numpy as np
 from octavo.engine.messages import ItemOptions, ItemOutput
 from octavo.engine.pooling.texts import Item, Truncation
 from octavo.engine.server.http import JSON, Headers, HttpError, Request, Response, error_object
-from octavo.engine.server.inputs import weight_of
+from octavo.engine.server.inputs import chars_of, weight_of
 from octavo.engine.server.items import ItemsRun
 from octavo.engine.server.state import Model, ServerState
 
@@ -55,8 +55,13 @@ async def run_items(
     texts = model.texts
     assert texts is not None
 
+    most = state.settings.bounds.max_whole_chars if asked.truncate == "start" else None
+
     def make(items: Sequence[Any]) -> list[Item]:
-        return [texts.item(item, asked.prompt, asked.truncate) for item in items]
+        return [
+            texts.item(item, asked.prompt, asked.truncate) if most is None or chars_of(item) <= most else endless(most)
+            for item in items
+        ]
 
     async with AsyncExitStack() as stack:
         stack.enter_context(state.admitted(1))
@@ -79,6 +84,12 @@ async def run_items(
         await run.run(take)
     request.notes.update(items=len(asked.inputs), prompt=run.num_tokens)
     return run
+
+
+def endless(most: int) -> Item:
+    """A text that is too long to be tokenized to its end."""
+    why = f"it has more than {most} characters, which are not tokenized to their end; cut it, or ask for another truncation"
+    return Item([], error=why, code="context_length_exceeded")
 
 
 def error_part(index: int, error: HttpError) -> bytes:

@@ -176,6 +176,13 @@ def test_truncation_is_the_same_in_every_shape(pooler: FakePooler, post: Post, s
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "truncate")
 
 
+def test_a_text_without_end_is_cut_at_its_end_alone(pooler: FakePooler, post: Post) -> None:
+    long = "ab " * 400_000
+    assert vectors(post(EMBED, input=["c", long], truncate="end"))[1][:2] == [32, 99]
+    refused = post(EMBED, input=["c", long], truncate="start").json()["error"]
+    assert refused["param"] == "input[1]" and "more than 1048576 characters" in refused["message"]
+
+
 def test_pooling_has_vllms_shape(pooler: FakePooler, post: Post) -> None:
     answer = post("/pooling", input=["ab", "c"], task="embed")
     assert vectors(answer, "data") == [[2, 99, 100, 0], [1, 101, 101, 0]]

@@ -91,6 +91,13 @@ def test_documents_lose_their_end_and_say_so(pooler: FakePooler, post: Post) -> 
     assert len(post("/rerank", query="qq", texts=["z", long], truncate=True).json()) == 2
 
 
+def test_texts_without_end_lose_the_documents_end_alone(pooler: FakePooler, post: Post) -> None:
+    long = "ab " * 400_000
+    assert len(ranks(post("/v1/rerank", query="q", documents=["a", long]))) == 2
+    answer = post("/v1/rerank", query="q", documents=["a", long, "b"], truncate="longest_first", item_errors=True)
+    assert ranks(answer) == [2, 0, 1] and "1048576 characters" in answer.json()["results"][2]["error"]["message"]
+
+
 def test_a_prompt_goes_before_the_query(pooler: FakePooler, post: Post) -> None:
     pooler.task.vector = lambda item: [float(len(item.ids))]
     found = [
