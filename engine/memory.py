@@ -52,6 +52,32 @@ class MemoryPlan:
         )
 
 
+@dataclass(frozen=True)
+class VectorPlan:
+    """Bytes of a model that gives vectors or scores: weights, and the work area of a step of so many tokens."""
+
+    usable_bytes: int
+    free_bytes: int
+    weights_bytes: int
+    scratch_bytes: int
+    max_tokens: int  # of a text
+    max_batch_tokens: int
+    max_num_seqs: int
+
+    @property
+    def kv_bytes(self) -> int:
+        """Nothing is kept between steps."""
+        return 0
+
+    def line(self) -> str:
+        """One line for the log."""
+        return (
+            f"memory: usable {self.usable_bytes / GIB:.2f} GiB, free {self.free_bytes / GIB:.2f}, weights "
+            f"{self.weights_bytes / GIB:.3f}, scratch {self.scratch_bytes / GIB:.3f} (steps of {self.max_batch_tokens} tokens, "
+            f"{self.max_num_seqs} texts), texts of {self.max_tokens} tokens"
+        )
+
+
 def plan_memory(
     spec: KVSpec,
     page_bytes: int,

@@ -18,7 +18,7 @@ from typing import Any
 
 from octavo.engine.config import Environment, read_environment, shown_variables
 from octavo.engine.errors import OctavoError
-from octavo.engine.memory import MemoryPlan
+from octavo.engine.memory import MemoryPlan, VectorPlan
 from octavo.platforms.chip import read_cpuinfo
 from octavo.platforms.cpu.packed_cache import damaged
 from octavo.platforms.gpu.report import report as gpus
@@ -51,7 +51,7 @@ FLAGS = (
 
 def report(
     *,
-    memory: MemoryPlan | None = None,
+    memory: MemoryPlan | VectorPlan | None = None,
     device: str | None = None,
     is_testing_all: bool = False,
     root: Path = Path("/"),

@@ -67,10 +67,14 @@ class HeadRunner:
 
     def _built(self) -> Executable:
         if self._program is None:
-            spec = self._encoder.spec
-            num_rows = self._max_seqs if self._model.pooling else ROWS
-            capacity = Capacity(
-                self._max_tokens, self._max_seqs, num_rows, spec.max_positions + spec.position_offset, 1
-            )
-            self._program = self._platform.build(self._model, NO_PAGES, capacity)
+            self._program = self._platform.build(self._model, NO_PAGES, self._capacity())
         return self._program
+
+    def _capacity(self) -> Capacity:
+        spec = self._encoder.spec
+        num_rows = self._max_seqs if self._model.pooling else ROWS
+        return Capacity(self._max_tokens, self._max_seqs, num_rows, spec.max_positions + spec.position_offset, 1)
+
+    def scratch_bytes(self) -> int:
+        """Of the work area of a step."""
+        return self._platform.scratch_bytes(self._model, NO_PAGES, self._capacity())

@@ -51,10 +51,11 @@ def open_encoder(
     needs_tokenizer: bool = True,
     mark: Callable[[str], None] = lambda phase: None,
     with_head: bool | None = False,
+    is_dry: bool = False,
 ) -> Opened:
     """Limits, platform, weights, modules. `mark` hears of every phase that has ended. `with_head`: for the scores of a
-    classification, not for vectors; None: for what the model is made for. ModelError, ConfigError or PlatformError say what is
-    wrong."""
+    classification, not for vectors; None: for what the model is made for. `is_dry`: sizes only, the result cannot run.
+    ModelError, ConfigError or PlatformError say what is wrong."""
     environment = read_environment()
     change, limits = weight_change(config, environment), read_limits()
     cache_dir = Path(config.cache_dir).expanduser() if config.cache_dir else environment.cache
@@ -73,7 +74,7 @@ def open_encoder(
         usable, free = platform.memory() or (limits.usable_memory, limits.free_memory)
         least = least_bytes(files.checkpoint, change.quantization)
         refuse_weights_without_room(least, usable_bytes=usable, free_bytes=free)
-        weights = platform.weights()
+        weights = platform.weights(is_dry=is_dry)
         encoder = load_encoder(
             files.checkpoint,
             weights,
@@ -83,15 +84,7 @@ def open_encoder(
             quantize=change.quantization,
             with_head=with_head,
         )
-        said: dict[str, Any] = {
-            "config": files.config,
-            "max_tokens": encoder.spec.max_positions,
-            "tokenizer_config": files.tokenizer_config,
-        }
-        if encoder.head is None:
-            pipeline = read_pipeline(folder, hidden=encoder.spec.hidden, **said)
-        else:
-            pipeline = read_classifier(folder, num_labels=encoder.head.spec.num_out, **said)
+        pipeline = _pipeline_of(folder, files, encoder)
         mark("weights")
     except BaseException:
         files.checkpoint.close()
@@ -107,6 +100,18 @@ def open_encoder(
         max(config.max_batch_tokens, pipeline.max_tokens),
         config.max_num_seqs,
     )
+
+
+def _pipeline_of(folder: Path, files: ModelFiles, encoder: Encoder) -> Pipeline:
+    """What comes behind the encoder."""
+    said: dict[str, Any] = {
+        "config": files.config,
+        "max_tokens": encoder.spec.max_positions,
+        "tokenizer_config": files.tokenizer_config,
+    }
+    if encoder.head is None:
+        return read_pipeline(folder, hidden=encoder.spec.hidden, **said)
+    return read_classifier(folder, num_labels=encoder.head.spec.num_out, **said)
 
 
 def refuse_other_use(files: ModelFiles, *, with_head: bool) -> None:

@@ -18,8 +18,8 @@ from octavo.engine.pooling.modules import Pipeline
 from octavo.engine.pooling.opened import Opened
 from octavo.engine.pooling.vectors import cut, normalized, pooled
 from octavo.platforms.ops import Weights
-from octavo.platforms.platform import Capacity, Executable, Platform
-from octavo.platforms.types import F32
+from octavo.platforms.platform import Capacity, Executable, Model, Platform
+from octavo.platforms.types import F32, KVSpec
 
 NOT_FINITE = "its vector is not finite; the model overflows on this text"
 
@@ -97,15 +97,22 @@ class EmbeddingRunner:
     def _program(self, is_joined: bool) -> Executable:
         """The program that normalises as it pools, or the one that does not."""
         if is_joined not in self._programs:
-            spec, pipeline = self._encoder.spec, self._pipeline
-            num_rows = self._max_seqs if self._is_native else self._max_tokens
-            max_len = spec.max_positions + spec.position_offset
-            capacity = Capacity(self._max_tokens, self._max_seqs, num_rows, max_len, 1)
-            model = (
-                PooledEncoder(self._encoder, pipeline.modes[0], self._layers, is_joined) if self._is_native else None
-            )
-            self._programs[is_joined] = self._platform.build(model or self._encoder, NO_PAGES, capacity)
+            self._programs[is_joined] = self._platform.build(*self._shape(is_joined))
         return self._programs[is_joined]
+
+    def _shape(self, is_joined: bool) -> tuple[Model, KVSpec, Capacity]:
+        """What is built."""
+        spec, pipeline = self._encoder.spec, self._pipeline
+        num_rows = self._max_seqs if self._is_native else self._max_tokens
+        max_len = spec.max_positions + spec.position_offset
+        capacity = Capacity(self._max_tokens, self._max_seqs, num_rows, max_len, 1)
+        if self._is_native:
+            return PooledEncoder(self._encoder, pipeline.modes[0], self._layers, is_joined), NO_PAGES, capacity
+        return self._encoder, NO_PAGES, capacity
+
+    def scratch_bytes(self) -> int:
+        """Of the work area of a step."""
+        return self._platform.scratch_bytes(*self._shape(self._pipeline.normalizes and not self._layers))
 
     def _through_layers(self, vectors: F32) -> F32:
         """Dense layers over vectors that were pooled here."""

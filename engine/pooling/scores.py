@@ -82,6 +82,10 @@ class ScoreRunner:
             found = [np.concatenate(some) for some in parts]
         return [values if np.isfinite(values).all() else None for values in found]
 
+    def scratch_bytes(self) -> int:
+        """Of the work area of a step."""
+        return self._runner.scratch_bytes()
+
     def close(self) -> None:
         """Lets go of the program."""
         self._runner.close()

@@ -113,6 +113,23 @@ def lines(value: Any, indent: int = 0) -> Iterator[str]:
         yield pad + _scalar(value)
 
 
+def _plan(args: argparse.Namespace) -> tuple[Any, dict[str, object] | None]:
+    """The memory plan of a model, and what is known of its steps, which of models that give vectors is nothing."""
+    from octavo.engine.config import EngineConfig
+    from octavo.engine.loading.source import resolve
+    from octavo.engine.models.kind import gives_vectors
+    from octavo.engine.server.commands.options import environment
+
+    config = EngineConfig(args.model, device=args.device, is_offline=True, **quantization_options(args))
+    if gives_vectors(resolve(args.model, cache_dir=environment(args).cache, is_offline=True).path):
+        from octavo.engine.pooling.preview import preview_of_vectors
+
+        return preview_of_vectors(config), None
+    from octavo.engine.build import known_costs, preview
+
+    return preview(config), known_costs(config)
+
+
 def run(args: argparse.Namespace) -> int:
     """Reports."""
     from octavo.platforms.doctor import report
@@ -121,11 +138,7 @@ def run(args: argparse.Namespace) -> int:
     if args.model is None and quantization_options(args):
         raise ConfigError("--quantization is a part of a model's memory plan; name the model, or leave it out")
     if args.model is not None:
-        from octavo.engine.build import known_costs, preview
-        from octavo.engine.config import EngineConfig
-
-        config = EngineConfig(args.model, device=args.device, is_offline=True, **quantization_options(args))
-        memory, costs = preview(config), known_costs(config)
+        memory, costs = _plan(args)
     found = report(memory=memory, device=args.device, is_testing_all=args.all)
     if costs is not None:
         found["step_costs"] = costs
