@@ -183,12 +183,17 @@ class Ops(Protocol):
         scale: float,
         window: int = 0,
         alibi: Any | None = None,
+        bias: Any | None = None,
+        reach: int = 0,
+        is_causal: bool = False,
         dtype: VarlenDtype = "f32",
     ) -> Array:
-        """Bidirectional attention inside each packed sequence (encoders); touches no pages. `window` w > 0: |i - j| <= w.
+        """Attention inside each packed sequence, both ways (encoders) or causal; touches no pages. `window` w > 0: |i - j| <= w;
+        `is_causal`: and j <= i. `bias`, a vector of heads * (2 * reach + 1): score + bias[h, reach + j - i], of keys further away
+        than `reach` as of those at that distance.
 
-        Same arithmetic as paged_attention with keys and values of `dtype` ("bf16": q, k, v and the weights are rounded to it);
-        positions count from the sequence's start.
+        Same arithmetic as paged_attention with keys and values of `dtype` ("bf16": q, k, v and the weights are rounded to it), the
+        bias added last; positions count from the sequence's start.
         """
         ...
 

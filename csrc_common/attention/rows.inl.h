@@ -16,6 +16,7 @@ struct Row {
   int64_t low, high;  // visible positions, inclusive
   int64_t position;
   float alibi;        // slope
+  const float* bias;  // of the row's own position, where the rule has one
   float max, sum;     // of the segments folded so far
   float segment_max, segment_sum;
   bool has_segment;
@@ -36,6 +37,7 @@ struct ScoreRule {
   float softcap;    // 0 = off
   bool has_alibi;
   bool is_two_sided;  // alibi by -|i - j| instead of j - i
+  int64_t reach = -1;  // of the bias by j - i; -1 = none
 };
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -135,7 +135,17 @@ inline void fill_unseen(const Row& row, BlockRange range, float* scores, float v
 // Nothing but a positive factor: it may come after the maximum, for rounding keeps order.
 template <class KV>
 inline bool is_plain(const ScoreRule& rule) {
-  return !KV::kIsScaled && rule.scale > 0.0f && rule.softcap == 0.0f && !rule.has_alibi;
+  return !KV::kIsScaled && rule.scale > 0.0f && rule.softcap == 0.0f && !rule.has_alibi && rule.reach < 0;
+}
+
+// What the row adds to the scores of kLanes keys from `key` on.
+template <class V>
+inline typename V::F bias_of(const ScoreRule& rule, const Row& row, int64_t key) {
+  const int64_t apart = key - row.position;
+  if (apart >= -rule.reach && apart + V::kLanes - 1 <= rule.reach) return V::load(row.bias + apart);
+  float lanes[V::kLanes];
+  for (int64_t i = 0; i < V::kLanes; ++i) lanes[i] = row.bias[larger(-rule.reach, smaller(rule.reach, apart + i))];
+  return V::load(lanes);
 }
 
 // Products to scores, in place.
@@ -156,6 +166,7 @@ __attribute__((flatten)) void finish_scores(const ScoreRule& rule, const KV& kv,
         if (rule.is_two_sided) distance = V::neg(V::abs(distance));
         x = V::add(x, V::mul(slope, distance));
       }
+      if (rule.reach >= 0) x = V::add(x, bias_of<V>(rule, row, start + i));
       V::store(s + i, x);
     }
   }

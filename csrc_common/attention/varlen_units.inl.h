@@ -1,5 +1,5 @@
-// Runs the units of varlen_attention: bidirectional attention inside each packed sequence, keys and values straight from the
-// activations. Positions count from the sequence's start; window w > 0 lets i see |i - j| <= w.
+// Runs the units of varlen_attention: attention inside each packed sequence, keys and values straight from the activations.
+// Positions count from the sequence's start; window w > 0 lets i see |i - j| <= w, and where it is causal j <= i.
 //
 // A unit is some tiles of query tokens of one kv head of a sequence, one after the other, so that what is made of its keys and
 // values (varlen_rows.inl.h) serves them all. Each level has its own way over a segment.
@@ -58,7 +58,7 @@ void varlen_units(const void* raw, const Step& step, const Lane& lane, int64_t e
   const int64_t dim = a.head_dim, group = a.heads / a.kv_heads;
   const int64_t max = max_rows(lane, dim, KV::scratch_bytes(dim) + extra_bytes);
   const TileShape shape = TileShape::of(a.heads, a.kv_heads, max);
-  const ScoreRule rule{a.scale, 0.0f, a.alibi != nullptr, true};
+  const ScoreRule rule{a.scale, 0.0f, a.alibi != nullptr, true, a.bias ? a.reach : -1};
   Scratch scratch(lane);
   Tile tile = take_tile(scratch, max, dim);
   KV kv(scratch, dim);
@@ -81,8 +81,9 @@ void varlen_units(const void* raw, const Step& step, const Lane& lane, int64_t e
           Row& row = tile.rows[r];
           row.position = start + r / heads;
           row.low = a.window > 0 ? larger(0, row.position - a.window) : 0;
-          row.high = a.window > 0 ? smaller(length - 1, row.position + a.window) : length - 1;
+          row.high = a.causal ? row.position : a.window > 0 ? smaller(length - 1, row.position + a.window) : length - 1;
           row.alibi = a.alibi ? a.alibi[head] : 0.0f;
+          row.bias = a.bias ? a.bias + head * (2 * a.reach + 1) + a.reach : nullptr;
           row.has_segment = false;
           load_query<V, KV::kRoundsWeights>(a.q + (first + row.position) * a.ldq + head * dim, tile.q + r * dim, dim);
         }

@@ -91,7 +91,7 @@ inline constexpr Field kPagedAttentionFields[] = {
     OCTAVO_FIELD(PagedAttentionArgs, group, i32),        OCTAVO_FIELD(PagedAttentionArgs, kv_type, i32),
 };
 
-// varlen_attention: bidirectional inside each packed sequence; float32 keys and values.
+// varlen_attention: inside each packed sequence, both ways or causal; float32 keys and values.
 struct VarlenAttentionArgs {
   const float* q;
   int64_t ldq;
@@ -106,7 +106,10 @@ struct VarlenAttentionArgs {
   int64_t head_dim;
   int64_t window;      // |i - j| <= window, 0 = all
   const float* alibi;  // [heads] or null: + slope * -|i - j|
+  const float* bias;   // [heads][2 * reach + 1] or null: + bias[h][reach + j - i], beyond reach that of reach
+  int64_t reach;
   float scale;
+  int32_t causal;      // not 0: j <= i
 };
 inline constexpr Field kVarlenAttentionFields[] = {
     OCTAVO_FIELD(VarlenAttentionArgs, q, pointer),     OCTAVO_FIELD(VarlenAttentionArgs, ldq, i64),
@@ -115,7 +118,9 @@ inline constexpr Field kVarlenAttentionFields[] = {
     OCTAVO_FIELD(VarlenAttentionArgs, y, pointer),     OCTAVO_FIELD(VarlenAttentionArgs, ldy, i64),
     OCTAVO_FIELD(VarlenAttentionArgs, heads, i64),     OCTAVO_FIELD(VarlenAttentionArgs, kv_heads, i64),
     OCTAVO_FIELD(VarlenAttentionArgs, head_dim, i64),  OCTAVO_FIELD(VarlenAttentionArgs, window, i64),
-    OCTAVO_FIELD(VarlenAttentionArgs, alibi, pointer), OCTAVO_FIELD(VarlenAttentionArgs, scale, f32),
+    OCTAVO_FIELD(VarlenAttentionArgs, alibi, pointer), OCTAVO_FIELD(VarlenAttentionArgs, bias, pointer),
+    OCTAVO_FIELD(VarlenAttentionArgs, reach, i64),     OCTAVO_FIELD(VarlenAttentionArgs, scale, f32),
+    OCTAVO_FIELD(VarlenAttentionArgs, causal, i32),
 };
 
 }  // namespace octavo

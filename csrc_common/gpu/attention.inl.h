@@ -18,6 +18,8 @@ struct Query {
   int64_t head_dim, position, low, high;  // positions low <= j <= high are seen
   float scale, softcap, slope;
   bool has_slope;
+  const float* bias = nullptr;  // of the query's own position, by the distance of a key up to `reach`
+  int64_t reach = 0;
 };
 
 struct Shared {
@@ -65,6 +67,10 @@ OCTAVO_GPU_FN float score_of(const Query& q, const float* x, const Keys& keys, i
   if (q.has_slope) {
     const int64_t apart = j < q.position ? q.position - j : j - q.position;
     s = s + q.slope * -static_cast<float>(apart);
+  }
+  if (q.bias) {
+    const int64_t apart = j - q.position;
+    s = s + q.bias[apart < -q.reach ? -q.reach : apart > q.reach ? q.reach : apart];
   }
   return s;
 }
@@ -214,9 +220,10 @@ OCTAVO_GPU_FN void varlen_attention(const Step& step, const VarlenAttentionArgs&
   OCTAVO_EACH(token, step.num_tokens) {
     const int64_t seq = step.token_seq[token], first = step.query_start[seq], last = step.query_start[seq + 1] - 1 - first;
     const int64_t p = token - first;
-    const Query q{a.q + token * a.ldq + head * a.head_dim, a.head_dim, p, a.window > 0 && p > a.window ? p - a.window : 0,
-                  a.window > 0 && p + a.window < last ? p + a.window : last, a.scale, 0.0f, a.alibi ? a.alibi[head] : 0.0f,
-                  a.alibi != nullptr};
+    const int64_t low = a.window > 0 && p > a.window ? p - a.window : 0;
+    const int64_t high = a.causal ? p : a.window > 0 && p + a.window < last ? p + a.window : last;
+    const Query q{a.q + token * a.ldq + head * a.head_dim, a.head_dim, p, low, high, a.scale, 0.0f, a.alibi ? a.alibi[head] : 0.0f,
+                  a.alibi != nullptr, a.bias ? a.bias + head * (2 * a.reach + 1) + a.reach : nullptr, a.reach};
     Keys keys;
     keys.k = a.k + first * a.ldk + kv_head * a.head_dim;
     keys.v = a.v + first * a.ldv + kv_head * a.head_dim;

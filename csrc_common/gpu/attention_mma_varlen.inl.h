@@ -61,7 +61,8 @@ struct PackedRows : AttentionRows<VarlenAttentionArgs> {
   }
   OCTAVO_GPU_FN int32_t high(int32_t position) const {
     const auto window = static_cast<int32_t>(a.window);
-    return position < 0 ? -1 : window > 0 && position + window < last ? position + window : last;
+    const int32_t furthest = a.causal ? position : window > 0 ? position + window : last;
+    return position < 0 ? -1 : furthest < last ? furthest : last;
   }
   OCTAVO_GPU_FN int32_t distance(int32_t position, int32_t key) const { return position < key ? key - position : position - key; }
   OCTAVO_GPU_FN float softcap() const { return 0.0f; }

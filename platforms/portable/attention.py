@@ -63,9 +63,10 @@ def weighted(weights: Any, values: Any, low: Any, begin: Any, end: Any, even: An
 @kernel
 def attend(
     q: Any, positions: Any, keys: Any, values: Any, k_scale: Any, v_scale: Any, start: Any, low: Any, high: Any, head: Any,
-    kv_head: Any, scale: Any, softcap: Any, slope: Any, sink: Any, flags: Any, out: Any,
+    kv_head: Any, scale: Any, softcap: Any, slope: Any, sink: Any, bias: Any, flags: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Head `head` of q [Q, heads, dim] -> out; flags: 1 scales, 2 softcap, 4 alibi, 8 sink, 16 weights rounded to bf16."""
+    """Head `head` of q [Q, heads, dim] -> out; flags: 1 scales, 2 softcap, 4 alibi, 8 sink, 16 weights rounded to bf16, 32 bias by distance
+    [heads, 2 * reach + 1]."""
     dim = q.shape[2]
     size = max(ATTN_SEGMENT, dim)
     even, odd = np.empty(size, np.float32), np.empty(size, np.float32)
@@ -89,6 +90,10 @@ def attend(
                     x = flush(softcap * tanh(flush(x / softcap)))
                 if flags & 4:
                     x = flush(x + flush(slope * np.float32(-abs(begin + j - positions[i]))))
+                if flags & 32:
+                    reach = bias.shape[1] // 2
+                    apart = min(max(begin + j - positions[i], -reach), reach)
+                    x = flush(x + bias[head, reach + apart])
                 s[j] = x
                 best = x if x > best else best
             base = best if best < np.float32(np.inf) and best > _NEVER else ZERO

@@ -153,9 +153,13 @@ class PortableOps(ReferenceOps):
         out = np.empty(q.shape, np.float32)
         k = f32.flush(np.ascontiguousarray(np.swapaxes(keys.k, 1, 2)))
         v = f32.flush(np.ascontiguousarray(keys.v))
-        has = (keys.k_scale is not None, bool(how.softcap), how.alibi is not None, how.sinks is not None, how.rounds)
+        has = (
+            *(keys.k_scale is not None, bool(how.softcap), how.alibi is not None, how.sinks is not None, how.rounds),
+            how.bias is not None,
+        )
         flags = sum(1 << bit for bit, value in enumerate(has) if value)
         ks, vs = (_NOTHING[0] if s is None else np.ascontiguousarray(s) for s in (keys.k_scale, keys.v_scale))
+        bias = _NOTHING[0] if how.bias is None else np.ascontiguousarray(how.bias)
         heads = q.shape[1]
         repeat = heads // k.shape[0]
         scale, cap = np.float32(how.scale), np.float32(how.softcap)
@@ -179,6 +183,7 @@ class PortableOps(ReferenceOps):
                     cap,
                     slope,
                     sink,
+                    bias,
                     flags,
                     out,
                 )

@@ -175,6 +175,9 @@ class Recorder:
         scale: float,
         window: int = 0,
         alibi: Any | None = None,
+        bias: Any | None = None,
+        reach: int = 0,
+        is_causal: bool = False,
         dtype: VarlenDtype = "f32",
     ) -> Symbol:
         y = self._new(q.width, "tokens")
@@ -182,7 +185,7 @@ class Recorder:
             f"varlen_attention{'' if dtype == 'f32' else '_' + dtype}", "tokens", reads=(q, k, v), writes=(y,),
             q=self._at(q), ldq=q.stride, k=self._at(k), ldk=k.stride, v=self._at(v), ldv=v.stride, heads=heads,
             kv_heads=kv_heads, head_dim=q.width // heads, window=window, alibi=self._vector(alibi), scale=scale,
-            **self._out(y),
+            bias=self._vector(bias), reach=reach, causal=int(is_causal), **self._out(y),
         )  # fmt: skip
         return y
 

@@ -24,13 +24,15 @@ QUERY_CHUNK = 64
 
 @dataclass(frozen=True)
 class Scoring:
-    """How scores are made. `alibi` and `sinks` are float32 [heads]; `rounds` says that q and weights are bfloat16."""
+    """How scores are made. `alibi` and `sinks` are float32 [heads]; `rounds` says that q and weights are bfloat16. `bias`, float32
+    [heads, 2 * reach + 1], is added by the distance of key and query, which ends at `reach`."""
 
     scale: float
     softcap: float = 0.0
     alibi: F32 | None = None
     sinks: F32 | None = None
     rounds: bool = False
+    bias: F32 | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,9 @@ def _segment(heads: F32, positions: NDArray[np.int32], keys: Keys, at: NDArray[n
     if how.alibi is not None:
         distance = -np.abs(at - positions[:, None]).astype(np.float32)
         score = add(score, mul(how.alibi[:, None, None], distance))
+    if how.bias is not None:
+        reach = how.bias.shape[1] // 2
+        score = add(score, how.bias[:, np.clip(at - positions[:, None], -reach, reach) + reach])
     top = np.where(visible, score, MINUS_INF).max(axis=-1)
     weight = exp(sub(score, np.where(np.isfinite(top), top, np.float32(0))[..., None]))
     weight = np.where(visible, weight, np.float32(0))

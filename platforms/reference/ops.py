@@ -214,6 +214,9 @@ class ReferenceOps:
         scale: float,
         window: int = 0,
         alibi: F32 | None = None,
+        bias: F32 | None = None,
+        reach: int = 0,
+        is_causal: bool = False,
         dtype: VarlenDtype = "f32",
     ) -> F32:
         self._note("varlen_attention", "" if dtype == "f32" else dtype)
@@ -222,7 +225,8 @@ class ReferenceOps:
             k, v = f32.to_bf16(k), f32.to_bf16(v)
         rows, k3, v3 = (_by_head(a, n) for a, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
         out = np.zeros_like(rows)
-        how = Scoring(scale, alibi=alibi, rounds=rounds)
+        by_distance = None if bias is None else bias.reshape(heads, 2 * reach + 1)
+        how = Scoring(scale, alibi=alibi, rounds=rounds, bias=by_distance)
         for s in range(self.batch.num_seqs):
             mine = slice(int(self.batch.query_start[s]), int(self.batch.query_start[s + 1]))
             n = mine.stop - mine.start
@@ -231,6 +235,7 @@ class ReferenceOps:
             at = np.arange(n, dtype=np.int32)
             low = np.maximum(at - window, 0) if window else np.zeros(n, np.int32)
             high = np.minimum(at + window, n - 1) if window else np.full(n, n - 1, np.int32)
+            high = at if is_causal else high
             keys = Keys(np.moveaxis(k3[mine], 1, 0), np.moveaxis(v3[mine], 1, 0), 0)
             out[mine] = self._attend(rows[mine], at, keys, low, high, how)
         return out.reshape(q.shape)

@@ -137,6 +137,20 @@ FAULTS = [
         "tests/kernels/test_varlen_attention.py::test_a_window_cuts_both_ways",
     ),
     Fault(
+        "varlen_causal_sees_the_next",
+        VARLEN,
+        "row.high = a.causal ? row.position :",
+        "row.high = a.causal ? smaller(length - 1, row.position + 1) :",
+        "tests/kernels/test_varlen_attention.py::test_causal_queries_see_nothing_behind_them",
+    ),
+    Fault(
+        "varlen_bias_not_clamped_behind",
+        SOFTMAX,
+        "lanes[i] = row.bias[larger(-rule.reach, smaller(rule.reach, apart + i))];",
+        "lanes[i] = row.bias[larger(-rule.reach, smaller(rule.reach - 1, apart + i))];",
+        "tests/kernels/test_varlen_attention.py::test_a_bias_is_added_by_distance_and_ends_at_its_reach",
+    ),
+    Fault(
         "varlen_alibi_one_sided",
         SOFTMAX,
         "if (rule.is_two_sided) distance = V::neg(V::abs(distance));",

@@ -33,11 +33,18 @@ def run(
 
 @cache
 def wanted(
-    lengths: tuple[int, ...], heads: int, kv_heads: int, dim: int, dtype: str, window: int = 0, alibi: bool = False
+    lengths: tuple[int, ...],
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    dtype: str,
+    window: int = 0,
+    alibi: bool = False,
+    **more: object,
 ) -> np.ndarray:
     x = inputs(sum(lengths), heads, kv_heads, dim)
     slopes = np.linspace(0.05, 1, heads).astype(np.float32) if alibi else None
-    return run(ReferenceOps(), lengths, x, heads, kv_heads, window=window, alibi=slopes, dtype=dtype)
+    return run(ReferenceOps(), lengths, x, heads, kv_heads, window=window, alibi=slopes, dtype=dtype, **more)
 
 
 @pytest.mark.parametrize("dim", [32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 288, 10])
@@ -65,6 +72,30 @@ def test_alibi_counts_the_distance_both_ways(dtype: str, level: str) -> None:
     slopes = np.linspace(0.05, 1, 2).astype(np.float32)
     found = run(eager(level), (40,), inputs(40, 2, 2, 32), 2, 2, alibi=slopes, dtype=dtype)
     assert_bits(found, wanted((40,), 2, 2, 32, dtype, 0, True))
+
+
+@pytest.mark.parametrize("window", [0, 1, 40])
+@pytest.mark.parametrize(("dtype", "level"), LEVELS)
+def test_causal_queries_see_nothing_behind_them(dtype: str, level: str, window: int) -> None:
+    """Over the border of a segment, too; a sequence cut short keeps the bits of what is left."""
+    lengths = (550, 1, 33)
+    x = inputs(584, 2, 1, 32)
+    found = run(eager(level, threads=2), lengths, x, 2, 1, window=window, is_causal=True, dtype=dtype)
+    assert_bits(found, wanted(lengths, 2, 1, 32, dtype, window, is_causal=True))
+    assert not same_bits(found, wanted(lengths, 2, 1, 32, dtype, window))
+    short = run(eager(level), (40,), [a[:40] for a in x], 2, 1, window=window, is_causal=True, dtype=dtype)
+    assert_bits(short, found[:40])
+
+
+@pytest.mark.parametrize("reach", [3, 40])
+@pytest.mark.parametrize(("dtype", "level"), LEVELS)
+def test_a_bias_is_added_by_distance_and_ends_at_its_reach(dtype: str, level: str, reach: int) -> None:
+    lengths, rng = (70, 3, 530), np.random.default_rng(reach)
+    bias, x = rng.standard_normal(2 * (2 * reach + 1)).astype(np.float32), inputs(603, 2, 1, 32)
+    found = run(eager(level, threads=2), lengths, x, 2, 1, bias=bias, reach=reach, dtype=dtype)
+    plain = run(ReferenceOps(), lengths, x, 2, 1, dtype=dtype)
+    assert_bits(found, run(ReferenceOps(), lengths, x, 2, 1, bias=bias, reach=reach, dtype=dtype))
+    assert not same_bits(found, plain)
 
 
 @pytest.mark.parametrize(("dtype", "level"), LEVELS)

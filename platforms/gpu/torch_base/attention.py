@@ -44,13 +44,15 @@ class Bucket:
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """How scores are made. `alibi` and `sinks` are [heads]; `rounds` says that q and weights are bfloat16."""
+    """How scores are made. `alibi` and `sinks` are [heads]; `rounds` says that q and weights are bfloat16; `bias` is
+    [heads, 2 * reach + 1], by the distance of key and query."""
 
     scale: float
     softcap: float = 0.0
     alibi: Tensor | None = None
     sinks: Tensor | None = None
     rounds: bool = False
+    bias: Tensor | None = None
 
 
 def buckets(query_start: NDArray[Any], at: I64, low: I64, high: I64, device: Device) -> list[Bucket]:
@@ -144,6 +146,10 @@ def _segments(
     if how.alibi is not None:
         slopes = how.alibi.float().reshape(1, -1, 1, repeat, 1, 1)
         split = split + slopes * -(places - position).abs().float()[:, None, :, None]
+    if how.bias is not None:
+        reach = how.bias.shape[1] // 2
+        apart = (places - position).clamp(-reach, reach) + reach  # [S, segments, Q, L]
+        split = split + how.bias.float()[:, apart].unflatten(0, (-1, repeat)).permute(2, 0, 3, 1, 4, 5)
     hidden = ~visible[:, None, :, None]
     top = split.masked_fill(hidden, -math.inf).amax(-1, keepdim=True)
     base = torch.where(torch.isfinite(top), top, 0.0)

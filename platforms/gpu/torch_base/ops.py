@@ -204,6 +204,9 @@ class TorchOps:
         scale: float,
         window: int = 0,
         alibi: Tensor | None = None,
+        bias: Tensor | None = None,
+        reach: int = 0,
+        is_causal: bool = False,
         dtype: VarlenDtype = "f32",
     ) -> Tensor:
         self._note("varlen_attention", "" if dtype == "f32" else dtype)
@@ -211,7 +214,8 @@ class TorchOps:
         rows, *sides = (x.unflatten(1, (n, -1)) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
         if rounds:
             sides = [to_bf16(side) for side in sides]
-        how = Scoring(_f32(scale), alibi=alibi, rounds=rounds)
+        by_distance = None if bias is None else bias.reshape(heads, 2 * reach + 1)
+        how = Scoring(_f32(scale), alibi=alibi, rounds=rounds, bias=by_distance)
         out = torch.zeros_like(rows)
         starts = self.step.starts()
 
@@ -219,7 +223,7 @@ class TorchOps:
             first = starts[seqs].unsqueeze(1)
             return lambda which, at: (sides[which][(first + at).clamp_(max=rows.shape[0] - 1)], None)
 
-        for bucket in self.step.both_ways(window):
+        for bucket in self.step.packed(window, is_causal):
             for piece in pieces(bucket, heads, kv_heads, rows.shape[2]):
                 out[piece.rows] = attend(rows[piece.rows], piece, fetcher(piece.seqs), kv_heads, how)
         return out.flatten(1)

@@ -67,15 +67,15 @@ class Step:
         low = np.maximum(self._at - window + 1, 0) if window else np.zeros_like(self._at)
         return self._made(("causal", window), self._at, low, self._at)
 
-    def both_ways(self, window: int) -> list[Bucket]:
-        """Queries that see their whole sequence, or what is at most `window` tokens away."""
+    def packed(self, window: int, is_causal: bool) -> list[Bucket]:
+        """Queries that see their whole packed sequence, or what is at most `window` tokens away; none behind them if causal."""
         starts = self.batch.query_start.astype(np.int64)
         owner = self.batch.token_seq
         at = np.arange(self.batch.num_tokens, dtype=np.int64) - starts[owner]
         last = starts[owner + 1] - starts[owner] - 1
         low = np.maximum(at - window, 0) if window else np.zeros_like(at)
-        high = np.minimum(at + window, last) if window else last
-        return self._made(("both ways", window), at, low, high)
+        high = at if is_causal else np.minimum(at + window, last) if window else last
+        return self._made(("packed causal" if is_causal else "packed", window), at, low, high)
 
     def _made(self, key: tuple[str, int], at: Any, low: Any, high: Any) -> list[Bucket]:
         if key not in self._buckets:
