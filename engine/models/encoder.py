@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.engine.layers.bidirectional import BidirectionalAttention
+from octavo.engine.layers.packed import PackedAttention
 from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
 from octavo.engine.models.encoder_spec import NO_PAGES, EncoderSpec
@@ -25,7 +25,7 @@ class EncoderBlock:
     """One layer. Norms before a branch are `pre_*`, norms of the sum behind it `after_*`."""
 
     pre_attn: Norm | None
-    attention: BidirectionalAttention
+    attention: PackedAttention
     out: Output
     after_attn: Norm | None
     pre_ffn: Norm | None
@@ -107,8 +107,8 @@ class Encoder:
                 most = self.spec.num_token_types - 1
                 token_types[:] = np.minimum(np.concatenate([np.asarray(part, np.int32) for part in types]), most)
         return Batch(
-            token_ids=_joined([np.asarray(ids, np.int32) for ids in sequences]),
-            positions=_joined([self.spec.positions(ids) for ids in sequences])[None],
+            token_ids=joined_ids([np.asarray(ids, np.int32) for ids in sequences]),
+            positions=joined_ids([self.spec.positions(ids) for ids in sequences])[None],
             query_start=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
             kv_len=np.array(counts, np.int32),
             token_seq=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
@@ -122,5 +122,6 @@ def _normed(ops: Ops, norm: Norm | None, x: Array) -> Array:
     return x if norm is None else norm(ops, x)
 
 
-def _joined(parts: list[I32]) -> I32:
+def joined_ids(parts: list[I32]) -> I32:
+    """int32 values of sequences, end to end."""
     return np.concatenate(parts) if parts else np.zeros(0, np.int32)

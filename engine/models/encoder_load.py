@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from octavo.engine.layers.bidirectional import BidirectionalAttention
 from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
+from octavo.engine.layers.packed import PackedAttention
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.change import Change
 from octavo.engine.models.compressed import Scheme
@@ -109,16 +109,17 @@ class _Loader(Tensors):
         spec, here = self.spec, self.spec.layers[layer]
         width, is_pre = spec.heads * spec.head_dim, spec.norm_place == "pre"
         pre_attn = self.normal("pre_attn", layer) if is_pre and here.has_pre_attn_norm else None
-        attention = BidirectionalAttention(
+        attention = PackedAttention(
             self.qkv(layer, width),
-            spec.heads,
-            spec.head_dim,
-            spec.scale,
-            here.window,
-            here.rope,
-            self.alibi,
-            self.normal("q_norm", layer, width) if spec.has_qk_norm else None,
-            self.normal("k_norm", layer, width) if spec.has_qk_norm else None,
+            heads=spec.heads,
+            kv_heads=spec.heads,
+            head_dim=spec.head_dim,
+            scale=spec.scale,
+            window=here.window,
+            rope=here.rope,
+            alibi=self.alibi,
+            q_norm=self.normal("q_norm", layer, width) if spec.has_qk_norm else None,
+            k_norm=self.normal("k_norm", layer, width) if spec.has_qk_norm else None,
         )
         out = Output(self.linear("o", layer, spec.hidden, width, has_bias=spec.has_o_bias), spec.has_o_bias)
         after_attn = None if is_pre else self.normal("after_attn", layer)

@@ -32,7 +32,6 @@ def _hf_common(src: Source, family: str) -> dict[str, Any]:
     dtype = str(cfg.get("dtype", cfg.get("torch_dtype", "float32"))).removeprefix("torch.")
     if dtype not in _DTYPES:
         raise cfg.bad("dtype", dtype, "one of " + ", ".join(_DTYPES))
-    cfg.expect("use_bidirectional_attention", False)
     has_bias = cfg.flag("attention_bias", False)
     cfg.expect("hidden_act", cfg.get("hidden_activation"), "gelu", "gelu_pytorch_tanh")  # older spelling, not used
     return {
@@ -49,6 +48,7 @@ def _hf_common(src: Source, family: str) -> dict[str, Any]:
 def gemma2_from_hf(src: Source) -> DecoderSpec:
     """Gemma2ForCausalLM. A null cap means none; absent ones are 50 and 30."""
     cfg = src.cfg
+    cfg.expect("use_bidirectional_attention", False)
     base = _hf_common(src, "gemma2")
     num_layers, scale = cfg.whole("num_hidden_layers"), cfg.number("query_pre_attn_scalar", 256) ** -0.5
     window = cfg.whole("sliding_window", 4096)
@@ -65,12 +65,20 @@ def gemma2_from_hf(src: Source) -> DecoderSpec:
 
 def gemma3_from_hf(src: Source) -> DecoderSpec:
     """Gemma3ForCausalLM (text)."""
+    src.cfg.expect("use_bidirectional_attention", False)
+    return gemma3_text_from_hf(src)
+
+
+def gemma3_text_from_hf(src: Source) -> DecoderSpec:
+    """Gemma3TextModel, which EmbeddingGemma is: where tokens see both directions, half a window lies on either side."""
     cfg = src.cfg
+    is_bidirectional = cfg.flag("use_bidirectional_attention", False)
     base = _hf_common(src, "gemma3")
     cfg.expect("attn_logit_softcapping")  # the oracle reads it and does nothing with it
     num_layers, scale = cfg.whole("num_hidden_layers"), cfg.number("query_pre_attn_scalar", 256) ** -0.5
     pattern = cfg.whole("sliding_window_pattern", cfg.whole("_sliding_window_pattern", 6))
     window = cfg.whole("sliding_window", 4096)
+    window = window // 2 + 1 if is_bidirectional else window
     windows = layer_windows(src, num_layers, lambda i: bool((i + 1) % pattern), window, base["max_positions"])
     kinds = cfg.get("layer_types") or [
         "sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(num_layers)
@@ -78,7 +86,9 @@ def gemma3_from_hf(src: Source) -> DecoderSpec:
     ropes = _hf_ropes(src, base)
     layers = tuple(LayerSpec(ropes[kind], scale, window) for kind, window in zip(kinds, windows, strict=True))
     cap = cfg.number("final_logit_softcapping", 0.0)
-    return DecoderSpec(**base, qk_norm="head", final_softcap=cap, layers=layers)
+    return DecoderSpec(
+        **base, qk_norm="head", final_softcap=cap, layers=layers, is_bidirectional=is_bidirectional
+    )
 
 
 def _hf_ropes(src: Source, base: dict[str, Any]) -> dict[str, Rope]:
@@ -158,10 +168,12 @@ _HF = Names(
         post_ffn=".post_feedforward_layernorm",
     ),
     harmless=HF_HARMLESS,
+    optional_prefix="model.",
 )
 
 GEMMA2 = Family("gemma2", gemma2_from_hf, _HF, gemma2_from_gguf, Names(GGUF))
 GEMMA3 = Family("gemma3", gemma3_from_hf, _HF, gemma3_from_gguf, Names(GGUF))
+GEMMA3_TEXT = Family("gemma3", gemma3_text_from_hf, _HF)
 
 
 def _cap(cfg: Description, key: str, usual: float) -> float:

@@ -132,7 +132,7 @@ def smollm3_from_gguf(src: Source) -> DecoderSpec:
     )
 
 
-_HF = Names(LLAMA_HF, harmless=HF_HARMLESS)
+_HF = Names(LLAMA_HF, harmless=HF_HARMLESS, optional_prefix="model.")
 _GGUF = Names(GGUF, has_paired_qk=True, harmless=GGUF_HARMLESS)
 
 FAMILY = Family("llama", from_hf, _HF, from_gguf, _GGUF)

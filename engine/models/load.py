@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from octavo.engine.errors import ModelError
 from octavo.engine.layers.attention import Attention
 from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
+from octavo.engine.layers.packed import PackedAttention
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.change import Change
 from octavo.engine.models.compressed import Scheme
-from octavo.engine.models.decoder import Block, Decoder, DecoderWeights
+from octavo.engine.models.decoder import Block, Decoder, DecoderWeights, LayerWeights
 from octavo.engine.models.names import Names
 from octavo.engine.models.raw import unpair_rows
 from octavo.engine.models.source import describe
@@ -59,13 +61,13 @@ def load_spec(
     change: Change | None = None,
 ) -> Decoder:
     """Loads what `spec` asks for, by `names`; what it does not ask for stays unclaimed."""
-    loader = _Loader(checkpoint, weights, spec, names, schemes, change or Change())
+    loader = Loader(checkpoint, weights, spec, names, schemes, change or Change())
     loaded = loader.load()
     return Decoder(spec, loaded, loader.grown_bytes)
 
 
-class _Loader(Tensors):
-    """The layers of a decoder, in order."""
+class Loader(Tensors):
+    """The layers of a decoder, in order. `is_packed`: attention over whole texts, without pages."""
 
     def __init__(
         self,
@@ -75,16 +77,32 @@ class _Loader(Tensors):
         names: Names,
         schemes: tuple[Scheme, ...],
         change: Change,
+        *,
+        is_packed: bool = False,
     ) -> None:
         super().__init__(checkpoint, weights, names, schemes, change)
         self.spec = spec
+        self.is_packed = is_packed
 
     def load(self) -> DecoderWeights:
         """Token table, layers in order, final norm, head; a tied head first, since taking it in searches the table for damage."""
         spec = self.spec
-        table = self.raw("tokens", (spec.vocab, spec.hidden))
-        head = self.take([table], role="head", is_kept=True) if spec.is_tied else None
-        tokens = self.weights.embedding(table)
+        tied = None
+        if spec.is_tied:
+            tied = self.take([self.raw("tokens", (spec.vocab, spec.hidden))], role="head", is_kept=True)
+        layers = self.layers()
+        if tied is None:
+            head = self.linear("head", 0, spec.vocab, spec.hidden, has_bias=spec.has_head_bias)
+        else:
+            head = tied
+            self.claim_unused("head")
+        self.give_back()
+        return DecoderWeights(layers.tokens, layers.positions, layers.blocks, layers.final_norm, head)
+
+    def layers(self) -> LayerWeights:
+        """All but the head."""
+        spec = self.spec
+        tokens = self.weights.embedding(self.raw("tokens", (spec.vocab, spec.hidden)))
         positions = None
         if spec.num_learned_positions:
             positions = self.weights.embedding(self.raw("positions", (spec.num_learned_positions, spec.hidden)))
@@ -94,12 +112,8 @@ class _Loader(Tensors):
             blocks.append(self.block(layer))
             self.give_back()
         final_norm = self.normal("final_norm", 0, spec.hidden)
-        if head is None:
-            head = self.linear("head", 0, spec.vocab, spec.hidden, has_bias=spec.has_head_bias)
-        else:
-            self.claim_unused("head")
         self.give_back()
-        return DecoderWeights(tokens, positions, tuple(blocks), final_norm, head)
+        return LayerWeights(tokens, positions, tuple(blocks), final_norm)
 
     def block(self, layer: int) -> Block:
         """All of one layer."""
@@ -112,18 +126,8 @@ class _Loader(Tensors):
             is_per_head = spec.qk_norm == "head"
             q_norm = self.normal("q_norm", layer, spec.head_dim if is_per_head else width, spec.heads * is_per_head)
             k_norm = self.normal("k_norm", layer, spec.head_dim if is_per_head else narrow, spec.kv_heads * is_per_head)
-        attention = Attention(
-            layer=layer,
-            qkv=self.qkv(layer, [width, narrow, narrow]),
-            heads=spec.heads,
-            kv_heads=spec.kv_heads,
-            head_dim=spec.head_dim,
-            scale=here.scale,
-            softcap=spec.attn_softcap,
-            rope=here.rope,
-            q_norm=q_norm,
-            k_norm=k_norm,
-        )
+        qkv = self.qkv(layer, [width, narrow, narrow])
+        attention = self.attention(layer, qkv, q_norm, k_norm)
         out = Output(
             self.linear("o", layer, hidden, width, has_bias=spec.has_o_bias),
             spec.has_o_bias,
@@ -139,6 +143,20 @@ class _Loader(Tensors):
             spec.residual_scale,
         )
         return Block(pre_attn, attention, out, pre_ffn, MLP(gate, up, down, spec.activation, spec.is_gated))
+
+    def attention(
+        self, layer: int, qkv: tuple[LinearWeight, ...], q_norm: Norm | None, k_norm: Norm | None
+    ) -> Attention | PackedAttention:
+        """Over pages, or over packed texts: there a window counts the tokens beside the query's own."""
+        spec, here = self.spec, self.spec.layers[layer]
+        sizes: dict[str, Any] = {"heads": spec.heads, "kv_heads": spec.kv_heads, "head_dim": spec.head_dim}
+        sizes |= {"scale": here.scale, "rope": here.rope, "q_norm": q_norm, "k_norm": k_norm}
+        if not self.is_packed:
+            return Attention(layer=layer, qkv=qkv, softcap=spec.attn_softcap, **sizes)
+        if spec.attn_softcap or here.window == 1:
+            found = f"a cap of {spec.attn_softcap:g} on scores" if spec.attn_softcap else "windows of one token"
+            raise ModelError(f"{spec.family}: layers with {found} are not served as an embedder")
+        return PackedAttention(qkv, window=max(0, here.window - 1), is_causal=not spec.is_bidirectional, **sizes)
 
     def qkv(self, layer: int, widths: list[int]) -> tuple[LinearWeight, ...]:
         """One fused weight where all parts have one format, else three."""

@@ -60,7 +60,8 @@ def qwen3_from_gguf(src: Source) -> DecoderSpec:
     return _gguf(src, "qwen3", qk_norm="head")
 
 
-_HF, _GGUF = Names(LLAMA_HF, harmless=HF_HARMLESS), Names(GGUF)
+_HF = Names(LLAMA_HF, harmless=HF_HARMLESS, optional_prefix="model.")
+_GGUF = Names(GGUF)
 
 QWEN2 = Family("qwen2", qwen2_from_hf, _HF, qwen2_from_gguf, _GGUF)
 QWEN3 = Family("qwen3", qwen3_from_hf, _HF, qwen3_from_gguf, _GGUF)

@@ -60,6 +60,15 @@ ENCODERS: dict[str, tuple[str, str]] = {
     "GteForMaskedLM": ("gte", "GTE"),
 }
 
+#: the same of decoders saved without their head: embedders that were made of one
+BARE: dict[str, tuple[str, str]] = {
+    "LlamaModel": ("llama", "FAMILY"),
+    "MistralModel": ("llama", "MISTRAL"),
+    "Qwen2Model": ("qwen", "QWEN2"),
+    "Qwen3Model": ("qwen", "QWEN3"),
+    "Gemma3TextModel": ("gemma", "GEMMA3_TEXT"),
+}
+
 #: `general.architecture` of GGUF metadata -> (module, name in it)
 GGUF: dict[str, tuple[str, str]] = {
     "llama": ("llama", "FAMILY"),
@@ -81,7 +90,20 @@ def hf_family(architecture: str, where: str) -> Family:
     """The family of a Hugging Face architecture name. ModelError listing what is known."""
     if architecture in ENCODERS:
         raise ModelError(f"{where}: {architecture} is an encoder: it gives vectors, not tokens; use octavo.Embedder")
+    if architecture in BARE:
+        raise ModelError(f"{where}: {architecture} is a decoder without a head: it gives vectors; use octavo.Embedder")
     family: Family = _family(HF, architecture, where)
+    return family
+
+
+def is_decoder(architecture: str) -> bool:
+    """Whether a Hugging Face architecture name is a decoder's, with its head or without."""
+    return architecture in HF or architecture in BARE
+
+
+def bare_family(architecture: str, where: str) -> Family:
+    """The family of a decoder that serves as an embedder."""
+    family: Family = _family({**BARE, **HF}, architecture, where)
     return family
 
 

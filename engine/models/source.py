@@ -95,12 +95,24 @@ def describe(
         if names is None or read is None:
             raise ModelError(f"{where}: {family.name} is not served from GGUF files; use safetensors")
     else:
-        family = registry.hf_family(_architecture(config, where), where)
+        family = registry.hf_family(architecture_of(config, where), where)
         cfg = Description(config or {}, where)
         names, read = family.hf, family.from_hf
         schemes = read_schemes(cfg)
         cfg.expect("is_encoder_decoder", False)
     return family, _read(read, CheckpointSource(cfg, checkpoint, max_len)), names, schemes
+
+
+def describe_bare(
+    checkpoint: Checkpoint, config: Mapping[str, Any] | None = None, *, max_len: int | None = None
+) -> tuple[DecoderSpec, Names, tuple[Scheme, ...]]:
+    """The same of a decoder that serves as an embedder, with its head or saved without."""
+    where = checkpoint.describe()
+    family = registry.bare_family(architecture_of(config, where), where)
+    cfg = Description(config or {}, where)
+    schemes = read_schemes(cfg)
+    cfg.expect("is_encoder_decoder", False)
+    return _read(family.from_hf, CheckpointSource(cfg, checkpoint, max_len)), family.hf, schemes
 
 
 def describe_encoder(
@@ -110,7 +122,7 @@ def describe_encoder(
     where = checkpoint.describe()
     if isinstance(checkpoint.files[0], GGUFFile):
         raise ModelError(f"{where}: encoders are not served from GGUF files; use safetensors")
-    family = registry.encoder_family(_architecture(config, where), where)
+    family = registry.encoder_family(architecture_of(config, where), where)
     cfg = Description(config or {}, where)
     schemes = read_schemes(cfg)
     cfg.expect("is_encoder_decoder", False)
@@ -134,7 +146,7 @@ def _names(family: EncoderFamily, checkpoint: Checkpoint) -> Names:
 def describe_head(checkpoint: Checkpoint, config: Mapping[str, Any] | None, family: EncoderFamily) -> HeadSpec:
     """The head of an encoder's checkpoint, which it must have. Keys that it does not read, the encoder has."""
     where = checkpoint.describe()
-    architecture = _architecture(config, where)
+    architecture = architecture_of(config, where)
     kind = kind_of(architecture)
     if kind is None or family.head is None:
         raise ModelError(
@@ -144,7 +156,8 @@ def describe_head(checkpoint: Checkpoint, config: Mapping[str, Any] | None, fami
     return family.head(Description(config or {}, where), kind)
 
 
-def _architecture(config: Mapping[str, Any] | None, where: str) -> str:
+def architecture_of(config: Mapping[str, Any] | None, where: str) -> str:
+    """The one architecture that a config.json names."""
     if config is None:
         raise ModelError(f"{where}: safetensors need the model's config.json, and none was given")
     listed = config.get("architectures")

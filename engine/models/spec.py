@@ -58,6 +58,7 @@ class DecoderSpec:
     activation: Activation = "silu"
     is_gated: bool = True  # down(act(gate x) * up x), else down(act(up x))
     num_learned_positions: int = 0
+    is_bidirectional: bool = False  # an embedder made of a decoder: tokens see what lies behind them, too
 
     attn_softcap: float = 0.0
     final_softcap: float = 0.0
@@ -82,6 +83,11 @@ class DecoderSpec:
                     f"{self.family}: layer {index} rotates {turned} of {self.head_dim} values per head; allowed are even "
                     f"numbers from 2 to {self.head_dim}"
                 )
+
+    @property
+    def position_offset(self) -> int:
+        """A sequence's first position."""
+        return 0
 
     def kv_spec(self, dtype: str, block_tokens: int = 32) -> KVSpec:
         """The paged memory this model needs: full and sliding groups of equal layer counts (the last may be padded)."""

@@ -60,15 +60,20 @@ def weighted(weights: Any, values: Any, low: Any, begin: Any, end: Any, even: An
         position = stop
 
 
+@inline
+def by_distance(bias: Any, apart: Any) -> Any:
+    """What a head [2 * reach + 1] adds to the score of a key `apart` tokens behind the query."""
+    reach = bias.shape[0] // 2
+    return bias[reach + min(max(apart, -reach), reach)]
+
+
 @kernel
 def attend(
     q: Any, positions: Any, keys: Any, values: Any, k_scale: Any, v_scale: Any, start: Any, low: Any, high: Any, head: Any,
     kv_head: Any, scale: Any, softcap: Any, slope: Any, sink: Any, bias: Any, flags: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Head `head` of q [Q, heads, dim] -> out; flags: 1 scales, 2 softcap, 4 alibi, 8 sink, 16 weights rounded to bf16, 32 bias by distance
-    [heads, 2 * reach + 1]."""
-    dim = q.shape[2]
-    size = max(ATTN_SEGMENT, dim)
+    """Head `head` of q [Q, heads, dim] -> out; flags: 1 scales, 2 softcap, 4 alibi, 8 sink, 16 weights in bf16, 32 bias."""
+    dim, size = q.shape[2], max(ATTN_SEGMENT, q.shape[2])
     even, odd = np.empty(size, np.float32), np.empty(size, np.float32)
     s, part = np.empty(ATTN_SEGMENT, np.float32), np.empty(dim, np.float32)
     lanes, query = np.empty(16, np.float32), np.empty(dim, np.float32)
@@ -91,9 +96,7 @@ def attend(
                 if flags & 4:
                     x = flush(x + flush(slope * np.float32(-abs(begin + j - positions[i]))))
                 if flags & 32:
-                    reach = bias.shape[1] // 2
-                    apart = min(max(begin + j - positions[i], -reach), reach)
-                    x = flush(x + bias[head, reach + apart])
+                    x = flush(x + by_distance(bias[head], begin + j - positions[i]))
                 s[j] = x
                 best = x if x > best else best
             base = best if best < np.float32(np.inf) and best > _NEVER else ZERO

@@ -24,8 +24,8 @@ QUERY_CHUNK = 64
 
 @dataclass(frozen=True)
 class Scoring:
-    """How scores are made. `alibi` and `sinks` are float32 [heads]; `rounds` says that q and weights are bfloat16. `bias`, float32
-    [heads, 2 * reach + 1], is added by the distance of key and query, which ends at `reach`."""
+    """How scores are made. `alibi` and `sinks` are float32 [heads]; `rounds` says that q and weights are bfloat16. `bias`,
+    float32 [heads, 2 * reach + 1], is added by the distance of key and query, which ends at `reach`."""
 
     scale: float
     softcap: float = 0.0

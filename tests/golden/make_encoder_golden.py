@@ -47,7 +47,7 @@ def oracle_hidden(case: str) -> dict[int, NDArray[np.float32]]:
     with torch.no_grad():
         for length in tiny.LENGTHS:
             inputs = {"input_ids": tiny.prompt(case, length)}
-            if tiny.CASES[case].get("type_vocab_size"):
+            if tiny.ALL[case].get("type_vocab_size"):
                 inputs["token_type_ids"] = tiny.token_types(case, length)
             given = {name: torch.from_numpy(array.astype(np.int64))[None] for name, array in inputs.items()}
             found[length] = model(**given).last_hidden_state[0].float().numpy()
@@ -71,12 +71,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--dump", type=Path, help="also write all hidden states of two lengths")
     args = parser.parse_args()
-    unknown = set(args.cases) - set(tiny.CASES)
+    unknown = set(args.cases) - set(tiny.ALL)
     if unknown:
-        parser.error(f"tiny_encoders.py has no case {', '.join(sorted(unknown))}; it has {', '.join(tiny.CASES)}")
+        parser.error(f"tiny_encoders.py has no case {', '.join(sorted(unknown))}; it has {', '.join(tiny.ALL)}")
     FOLDER.mkdir(exist_ok=True)
     num_bad = 0
-    for case in args.cases or tiny.CASES:
+    for case in args.cases or tiny.ALL:
         hidden = oracle_hidden(case)
         if args.dump is not None:
             args.dump.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ def test_all_logits_match_the_oracle(case: str, name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("case", tiny_encoders.CASES)
+@pytest.mark.parametrize("case", tiny_encoders.ALL)
 def test_all_hidden_states_match_the_oracle(case: str, name: str, tmp_path: Path) -> None:
     path = HIDDEN_FOLDER / f"{case}.npz"
     if not path.is_file():

@@ -141,6 +141,21 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 
+#: decoders that serve as embedders, most saved without their head and without the prefix of its module
+BARE: dict[str, dict[str, Any]] = {
+    "llama_bare": {**tiny.CASES["llama3"], "architectures": ["LlamaModel"]},
+    "mistral_bare": {**tiny.CASES["mistral"], "architectures": ["MistralModel"]},
+    "qwen2_bare": {**tiny.CASES["qwen2_sliding"], "architectures": ["Qwen2Model"]},
+    "qwen3_bare": {**tiny.CASES["qwen3"], "architectures": ["Qwen3Model"]},
+    "qwen3_causal": tiny.CASES["qwen3"],
+    "gemma3_bare": {
+        **tiny.CASES["gemma3"],
+        "architectures": ["Gemma3TextModel"],
+        "use_bidirectional_attention": True,
+    },
+}
+ALL = {**CASES, **BARE}
+
 
 def prompt(case: str, length: int) -> I32:
     """Token ids [length] int32 of a case's text; the same tokens begin every length. None of them is padding."""
@@ -149,7 +164,7 @@ def prompt(case: str, length: int) -> I32:
 
 def token_types(case: str, length: int) -> I32:
     """Segment ids [length] int32: a second segment from the middle on, where the case has two."""
-    last = CASES[case].get("type_vocab_size", 1) - 1
+    last = ALL[case].get("type_vocab_size", 1) - 1
     return (np.arange(length) >= (length + 1) // 2).astype(np.int32) * min(last, 1)
 
 
@@ -160,6 +175,10 @@ def golden_rows(length: int) -> list[int]:
 
 def shapes(config: dict[str, Any]) -> Shapes:
     """Every tensor of a case: Hugging Face name -> shape."""
+    if config["model_type"] in {bare["model_type"] for bare in BARE.values()}:
+        kept = {name: shape for name, shape in tiny.shapes(config).items() if not name.startswith("lm_head")}
+        has_prefix = config["architectures"][0].endswith("ForCausalLM")
+        return kept if has_prefix else {name.removeprefix("model."): shape for name, shape in kept.items()}
     makers = {
         "distilbert": _distilbert_shapes,
         "modernbert": _modernbert_shapes,
@@ -173,7 +192,7 @@ def shapes(config: dict[str, Any]) -> Shapes:
 
 def state_dict(case: str) -> dict[str, NDArray[np.float32]]:
     """Every tensor of a case in float32."""
-    return {name: _values(case, name, shape) for name, shape in shapes(CASES[case]).items()}
+    return {name: _values(case, name, shape) for name, shape in shapes(ALL[case]).items()}
 
 
 def write_safetensors(case: str, folder: Path) -> Path:
@@ -181,18 +200,20 @@ def write_safetensors(case: str, folder: Path) -> Path:
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CASES[case]))
+    (folder / "config.json").write_text(json.dumps(ALL[case]))
     save_file(state_dict(case), folder / "model.safetensors")
     return folder
 
 
 def _values(case: str, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     noise = tiny.random_values(case, name).standard_normal(shape)
+    if case.startswith("gemma3") and len(shape) == 1:
+        return (-0.1 + 0.3 * noise).astype(np.float32)  # such norms store the weight less 1
     if len(shape) == 1:
         is_scale = name.endswith("weight")  # of norms: there is no other of one dimension
         mean, spread = (0.9, 0.3) if is_scale else (0.0, 0.3)
     else:
-        mean, spread = 0.0, 0.5 if "embeddings" in name else 0.18
+        mean, spread = 0.0, 0.5 if "embed" in name else 0.18
     return (mean + spread * noise).astype(np.float32)
 
 

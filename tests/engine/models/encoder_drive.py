@@ -11,27 +11,26 @@ import numpy as np
 from tests.golden import tiny_encoders as tiny
 
 from octavo.engine.loading.checkpoint import Checkpoint
-from octavo.engine.models.encoder import Encoder
-from octavo.engine.models.encoder_load import load_encoder
+from octavo.engine.models.bare_decoder import load_text_encoder
 from octavo.platforms.platform import Capacity, Platform
 from octavo.platforms.types import F32, I32
 
 
-def load(platform: Platform, folder: Path, **options: Any) -> Encoder:
+def load(platform: Platform, folder: Path, **options: Any) -> Any:
     """The encoder of a folder through the real loader."""
     config = json.loads((folder / "config.json").read_text())
     with Checkpoint.open(folder) as checkpoint:
-        return load_encoder(checkpoint, platform.weights(), config=config, **options)
+        return load_text_encoder(checkpoint, platform.weights(), config=config, **options)
 
 
-def run(platform: Platform, encoder: Encoder, texts: Sequence[I32], types: Sequence[I32] | None = None) -> list[F32]:
+def run(platform: Platform, encoder: Any, texts: Sequence[I32], types: Sequence[I32] | None = None) -> list[F32]:
     """Hidden states [tokens, hidden] of every text, all packed into one step."""
     total = sum(map(len, texts))
     spec = encoder.spec
     capacity = Capacity(total, len(texts), total, spec.max_positions + spec.position_offset, 1)
     executable = platform.build(encoder, encoder.kv_spec(), capacity)
     try:
-        batch = encoder.batch(texts, types)
+        batch = encoder.batch(texts) if types is None or not hasattr(spec, "num_token_types") else encoder.batch(texts, types)
         executable.run(batch)
         rows = np.array(executable.head(np.arange(total, dtype=np.int32)))
         return np.split(rows, batch.query_start[1:-1])

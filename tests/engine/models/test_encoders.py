@@ -33,7 +33,7 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     return folder
 
 
-@pytest.mark.parametrize("case", tiny.CASES)
+@pytest.mark.parametrize("case", tiny.ALL)
 def test_hidden_states_match_the_oracle(case: str, reference: Platform, encoders: Folders) -> None:
     encoder = encoder_drive.load(reference, encoders(case))
     found = encoder_drive.run(reference, encoder, *encoder_drive.texts_of(case, tiny.LENGTHS))
@@ -47,7 +47,7 @@ def test_hidden_states_match_the_oracle(case: str, reference: Platform, encoders
 @pytest.mark.parametrize(
     "name", OTHERS or [pytest.param("none", marks=pytest.mark.skip("no other platform runs here"))]
 )
-@pytest.mark.parametrize("case", tiny.CASES)
+@pytest.mark.parametrize("case", tiny.ALL)
 def test_hidden_states_are_the_references_bit_for_bit(
     name: str, case: str, reference: Platform, encoders: Folders
 ) -> None:
@@ -61,7 +61,7 @@ def test_hidden_states_are_the_references_bit_for_bit(
         assert first.tobytes() == second.tobytes(), f"{case} on {name}, {length} tokens"
 
 
-@pytest.mark.parametrize("case", tiny.CASES)
+@pytest.mark.parametrize("case", tiny.ALL)
 def test_company_and_order_change_no_bit(case: str, reference: Platform, encoders: Folders) -> None:
     encoder = encoder_drive.load(reference, encoders(case))
     texts, types = encoder_drive.texts_of(case, (7, 1, 33, 8))

@@ -1,7 +1,8 @@
-"""Self-attention of encoders: every token sees its sequence in both directions, as far as the window reaches.
+"""Self-attention over packed sequences: a token sees its own sequence in both directions, or what lies before it, as far as the
+window reaches. Nothing is kept from step to step.
 
-Order: q, k, v (one fused product where the file's formats allow it), norms of q and k, rotation, attention over packed
-sequences. Nothing is kept from step to step. q, k and v are [rows, heads * head_dim].
+Order: q, k, v (one fused product where the file's formats allow it), norms of q and k, rotation, attention. q is [rows, heads *
+head_dim], k and v are [rows, kv_heads * head_dim]; query heads share key heads in consecutive runs.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ _PRECISE = ("f32", "f16")
 
 
 @dataclass(frozen=True)
-class BidirectionalAttention:
-    """One layer's attention. `qkv` holds one fused weight or three; `alibi` is a platform's vector [heads] or None. Weights of
-    bfloat16 and of fewer bits have attention's products in bfloat16."""
+class PackedAttention:
+    """One layer's attention. `qkv` holds one fused weight or three; `window` w sees |i - j| <= w, 0 all; `alibi` is a platform's
+    vector [heads] or None. Weights of bfloat16 and of fewer bits have attention's products in bfloat16."""
 
     qkv: tuple[LinearWeight, ...]
     heads: int
+    kv_heads: int
     head_dim: int
     scale: float
     window: int = 0
+    is_causal: bool = False
     rope: Rope | None = None
     alibi: Any | None = None
     q_norm: Norm | None = None
@@ -40,23 +43,23 @@ class BidirectionalAttention:
 
     def __call__(self, ops: Ops, x: Array) -> Array:
         """[rows, heads * head_dim]."""
-        width = self.heads * self.head_dim
-        q, k, v = projected(ops, x, self.qkv, width, width)
+        q, k, v = projected(ops, x, self.qkv, self.heads * self.head_dim, self.kv_heads * self.head_dim)
         if self.q_norm is not None:
             q = self.q_norm(ops, q)
         if self.k_norm is not None:
             k = self.k_norm(ops, k)
         if self.rope is not None:
             q = ops.rope(q, self.rope, heads=self.heads)
-            k = ops.rope(k, self.rope, heads=self.heads)
+            k = ops.rope(k, self.rope, heads=self.kv_heads)
         return ops.varlen_attention(
             q,
             k,
             v,
             heads=self.heads,
-            kv_heads=self.heads,
+            kv_heads=self.kv_heads,
             scale=self.scale,
             window=self.window,
             alibi=self.alibi,
+            is_causal=self.is_causal,
             dtype=self.dtype,
         )
