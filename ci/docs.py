@@ -45,8 +45,8 @@ def encoders() -> str:
     from octavo.engine.models import registry
 
     rows = []
-    for name, (module, _) in registry.ENCODERS.items():
-        cases = [case for case, config in tiny_encoders.CASES.items() if config["architectures"][0] == name]
+    for name, (module, _) in {**registry.ENCODERS, **registry.BARE}.items():
+        cases = [case for case, config in tiny_encoders.ALL.items() if config["architectures"][0] == name]
         cases += [case for case in tiny_heads.CASES if tiny_heads.config(case)["architectures"][0] == name]
         cases = list(dict.fromkeys(cases))  # one name may be in both
         rows.append((f"`{name}`", f"[{module}.py](engine/models/{module}.py)", ", ".join(cases)))

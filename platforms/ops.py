@@ -192,8 +192,8 @@ class Ops(Protocol):
         `is_causal`: and j <= i. `bias`, a vector of heads * (2 * reach + 1): score + bias[h, reach + j - i], of keys further away
         than `reach` as of those at that distance.
 
-        Same arithmetic as paged_attention with keys and values of `dtype` ("bf16": q, k, v and the weights are rounded to it), with
-        the bias added last; positions count from the sequence's start.
+        Same arithmetic as paged_attention with keys and values of `dtype` ("bf16": q, k, v and the weights are rounded to it);
+        the bias is added last; positions count from the sequence's start.
         """
         ...
 

@@ -34,6 +34,7 @@ class BareDecoder:
         self.spec = spec
         self.weights = weights
         self.grown_bytes = grown_bytes
+        self.head = None
 
     def kv_spec(self, dtype: str = "f32", block_tokens: int = 32) -> KVSpec:
         """No layer keeps keys and values."""
@@ -53,8 +54,9 @@ class BareDecoder:
         """Hidden states [T, hidden] of every token, behind the last norm."""
         return self.weights.final_norm(ops, through_layers(ops, self.spec, self.weights))
 
-    def batch(self, sequences: Sequence[Sequence[int]]) -> Batch:
-        """One step over whole sequences of token ids, packed."""
+    def batch(self, sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Batch:
+        """One step over whole sequences of token ids, packed; decoders have no segments."""
+        del types
         counts = [len(ids) for ids in sequences]
         return Batch(
             token_ids=joined_ids([np.asarray(ids, np.int32) for ids in sequences]),
@@ -68,12 +70,19 @@ class BareDecoder:
 
 
 def load_text_encoder(
-    checkpoint: Checkpoint, weights: Weights, *, config: Mapping[str, Any] | None = None, **options: Any
+    checkpoint: Checkpoint,
+    weights: Weights,
+    *,
+    config: Mapping[str, Any] | None = None,
+    with_head: bool = False,
+    **options: Any,
 ) -> TextEncoder:
     """An `Encoder`, or a `BareDecoder` where the checkpoint is a decoder's; `options` are those of both loaders."""
     listed = (config or {}).get("architectures")
     loads_bare = isinstance(listed, list) and len(listed) == 1 and registry.is_decoder(str(listed[0]))
-    return (load_bare if loads_bare else load_encoder)(checkpoint, weights, config=config, **options)
+    if loads_bare and not with_head:
+        return load_bare(checkpoint, weights, config=config, **options)
+    return load_encoder(checkpoint, weights, config=config, with_head=with_head, **options)
 
 
 def load_bare(

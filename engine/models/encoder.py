@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.engine.layers.packed import PackedAttention
 from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
+from octavo.engine.layers.packed import PackedAttention
 from octavo.engine.models.encoder_spec import NO_PAGES, EncoderSpec
 from octavo.engine.models.heads import Head
 from octavo.platforms.ops import Ops

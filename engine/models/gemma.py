@@ -86,9 +86,7 @@ def gemma3_text_from_hf(src: Source) -> DecoderSpec:
     ropes = _hf_ropes(src, base)
     layers = tuple(LayerSpec(ropes[kind], scale, window) for kind, window in zip(kinds, windows, strict=True))
     cap = cfg.number("final_logit_softcapping", 0.0)
-    return DecoderSpec(
-        **base, qk_norm="head", final_softcap=cap, layers=layers, is_bidirectional=is_bidirectional
-    )
+    return DecoderSpec(**base, qk_norm="head", final_softcap=cap, layers=layers, is_bidirectional=is_bidirectional)
 
 
 def _hf_ropes(src: Source, base: dict[str, Any]) -> dict[str, Rope]:

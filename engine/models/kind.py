@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from octavo.engine.models.registry import ENCODERS
+from octavo.engine.models.registry import BARE, ENCODERS
 
 
 class _Config(msgspec.Struct):
@@ -29,4 +29,4 @@ def gives_vectors(model: str | os.PathLike[str]) -> bool:
         found = msgspec.json.decode((folder / "config.json").read_bytes(), type=_Config)
     except (OSError, msgspec.DecodeError):
         return False
-    return any(name in ENCODERS for name in (found.architectures or ())[:1])
+    return any(name in ENCODERS or name in BARE for name in (found.architectures or ())[:1])

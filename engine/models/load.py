@@ -119,7 +119,6 @@ class Loader(Tensors):
         """All of one layer."""
         spec = self.spec
         hidden, width, narrow = spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-        here = spec.layers[layer]
         pre_attn = self.normal("pre_attn", layer, hidden) if spec.has_pre_norm else None
         q_norm = k_norm = None
         if spec.qk_norm != "none":

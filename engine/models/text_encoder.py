@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from octavo.engine.models.heads import Head
 from octavo.platforms.ops import Ops
 from octavo.platforms.types import Array, Batch, KVSpec
 
@@ -34,6 +35,11 @@ class TextEncoder(Protocol):
     @property
     def grown_bytes(self) -> int: ...
 
+    @property
+    def head(self) -> Head | None:
+        """What makes scores of hidden states, where it was asked for."""
+        ...
+
     def kv_spec(self, dtype: str = "f32", block_tokens: int = 32) -> KVSpec:
         """No layer keeps keys and values."""
         ...
@@ -50,6 +56,6 @@ class TextEncoder(Protocol):
         """Hidden states [T, hidden] of every token, behind the last norm."""
         ...
 
-    def batch(self, sequences: Sequence[Sequence[int]]) -> Batch:
-        """One step over whole sequences of token ids, packed."""
+    def batch(self, sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Batch:
+        """One step over whole sequences of token ids, packed; `types` are their segment ids, where the model has some."""
         ...

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from octavo.engine.models.encoder import Encoder
 from octavo.engine.models.encoder_spec import NO_PAGES
+from octavo.engine.models.text_encoder import TextEncoder
 from octavo.engine.pooling.model import HeadedEncoder
 from octavo.platforms.ops import Ops
 from octavo.platforms.platform import Capacity, Executable, Platform
@@ -26,7 +26,7 @@ class HeadRunner:
     def __init__(
         self,
         platform: Platform,
-        encoder: Encoder,
+        encoder: TextEncoder,
         tail: Callable[[Ops, Array], Array],
         *,
         pooling: str = "",

@@ -14,9 +14,9 @@ import numpy as np
 
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.checkpoint import Checkpoint
-from octavo.engine.models.encoder import Encoder
 from octavo.engine.models.encoder_spec import NO_PAGES
 from octavo.engine.models.source import raw_tensor
+from octavo.engine.models.text_encoder import TextEncoder
 from octavo.engine.pooling.modules import Dense, Pipeline
 from octavo.platforms.ops import Ops, Weights
 from octavo.platforms.types import F32, Activation, Array, Batch, Embedding, KVSpec, LinearWeight, RawTensor
@@ -60,7 +60,7 @@ def is_native(pipeline: Pipeline) -> bool:
 class PooledEncoder:
     """One program from token ids to vectors. `normalizes`: directly behind the pooling."""
 
-    encoder: Encoder
+    encoder: TextEncoder
     mode: str
     layers: tuple[DenseLayer, ...] = ()
     normalizes: bool = False
@@ -85,7 +85,7 @@ class HeadedEncoder:
     """One program from token ids to what `tail` makes of hidden states: of each sequence, pooled by `pooling` ("cls", "mean"),
     or of the tokens whose rows are asked for (""), which are then all that `tail` runs on."""
 
-    encoder: Encoder
+    encoder: TextEncoder
     tail: Callable[[Ops, Array], Array]
     pooling: str = ""
 

@@ -13,10 +13,11 @@ from octavo.engine.errors import ModelError
 from octavo.engine.loading.config import ModelFiles, open_model
 from octavo.engine.loading.source import Progress, resolve
 from octavo.engine.memory import refuse_weights_without_room
+from octavo.engine.models.bare_decoder import load_text_encoder
 from octavo.engine.models.change import least_bytes
-from octavo.engine.models.encoder import Encoder
-from octavo.engine.models.encoder_load import load_encoder
 from octavo.engine.models.head_kinds import kind_of
+from octavo.engine.models.registry import is_decoder
+from octavo.engine.models.text_encoder import TextEncoder
 from octavo.engine.pooling.modules import Pipeline, read_classifier, read_pipeline, transformer_folder
 from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import Weights
@@ -33,7 +34,7 @@ class Opened:
     platform: Platform
     weights: Weights
     files: ModelFiles
-    encoder: Encoder
+    encoder: TextEncoder
     pipeline: Pipeline
     max_batch_tokens: int
     max_num_seqs: int
@@ -68,6 +69,7 @@ def open_encoder(
         if with_head is None:
             with_head = files.kind != "gguf" and kind_of(files.architecture) in ("sequence", "token")
         refuse_other_use(files, with_head=with_head)
+        refuse_generator(files, folder)
         mark("open")
         platform = chosen_platform(config, environment, limits)
         mark("platform")
@@ -75,7 +77,7 @@ def open_encoder(
         least = least_bytes(files.checkpoint, change.quantization)
         refuse_weights_without_room(least, usable_bytes=usable, free_bytes=free)
         weights = platform.weights(is_dry=is_dry)
-        encoder = load_encoder(
+        encoder = load_text_encoder(
             files.checkpoint,
             weights,
             config=files.config,
@@ -102,7 +104,7 @@ def open_encoder(
     )
 
 
-def _pipeline_of(folder: Path, files: ModelFiles, encoder: Encoder) -> Pipeline:
+def _pipeline_of(folder: Path, files: ModelFiles, encoder: TextEncoder) -> Pipeline:
     """What comes behind the encoder."""
     said: dict[str, Any] = {
         "config": files.config,
@@ -112,6 +114,15 @@ def _pipeline_of(folder: Path, files: ModelFiles, encoder: Encoder) -> Pipeline:
     if encoder.head is None:
         return read_pipeline(folder, hidden=encoder.spec.hidden, **said)
     return read_classifier(folder, num_labels=encoder.head.spec.num_out, **said)
+
+
+def refuse_generator(files: ModelFiles, folder: Path) -> None:
+    """ModelError for a decoder whose folder does not say how vectors are made of its hidden states."""
+    if files.kind != "gguf" and is_decoder(files.architecture) and not (folder / "modules.json").is_file():
+        raise ModelError(
+            f"{files.path}: {files.architecture} is a decoder, and {folder} has no modules.json that says how its hidden states "
+            "become vectors; embedders have one (and its folder 1_Pooling). octavo.LLM runs generators"
+        )
 
 
 def refuse_other_use(files: ModelFiles, *, with_head: bool) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from octavo.engine.models.encoder import Encoder
 from octavo.engine.models.encoder_spec import NO_PAGES
+from octavo.engine.models.text_encoder import TextEncoder
 from octavo.engine.pooling.model import DenseTail, PooledEncoder, is_native, load_dense
 from octavo.engine.pooling.modules import Pipeline
 from octavo.engine.pooling.opened import Opened
@@ -31,7 +31,7 @@ class EmbeddingRunner:
         self,
         platform: Platform,
         weights: Weights,
-        encoder: Encoder,
+        encoder: TextEncoder,
         pipeline: Pipeline,
         *,
         max_tokens: int,

@@ -29,6 +29,7 @@ _PROMPTS = {"prompts": {"query": "query : ", "passage": "passage: "}}
 _LEFT_OUT = {"pooling_mode_mean_tokens": True, "include_prompt": False}
 _LEFT_OUT_WEIGHTED = {"pooling_mode": "weightedmean", "include_prompt": False}
 _TANH = {"out_features": 48}
+_WIDE = {"out_features": 256, "bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
 _PLAIN = {"out_features": 24, "bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mean": ({}, {}),
@@ -45,6 +46,19 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "default_prompt": ({"usage": {**_PROMPTS, "default_prompt_name": "passage"}}, {}),
     "prompt_left_out": ({"usage": _PROMPTS, "pooling": _LEFT_OUT}, {"prompt_name": "query"}),
     "prompt_weighted": ({"usage": _PROMPTS, "pooling": _LEFT_OUT_WEIGHTED}, {"prompt_name": "query"}),
+    "qwen3_embedding": (
+        {
+            "case": "qwen3_causal",
+            "pooling": {"pooling_mode_lasttoken": True, "include_prompt": True},
+            "usage": _PROMPTS,
+        },
+        {"prompt_name": "query"},
+    ),
+    "e5_mistral": ({"case": "mistral_bare", "pooling": {"pooling_mode_lasttoken": True}}, {}),
+    "embedding_gemma": (
+        {"case": "gemma3_bare", "dense": (_WIDE, _PLAIN), "usage": _PROMPTS},
+        {"prompt_name": "passage"},
+    ),
     "cut": ({"text": {"max_seq_length": 12}}, {}),
 }
 
@@ -77,7 +91,9 @@ def write_tokenizer(folder: Path) -> None:
         "cls_token": "[CLS]",
         "mask_token": "[MASK]",
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps({**names, "tokenizer_class": "BertTokenizer"}))
+    inputs = ["input_ids", "attention_mask"]
+    said = {**names, "tokenizer_class": "BertTokenizer", "model_input_names": inputs}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said))
 
 
 def write(
@@ -96,7 +112,7 @@ def write(
     from safetensors.numpy import save_file
 
     tiny_encoders.write_safetensors(case, folder)
-    (folder / "config.json").write_text(json.dumps({**tiny_encoders.CASES[case], **(config or {})}))
+    (folder / "config.json").write_text(json.dumps({**tiny_encoders.ALL[case], **(config or {})}))
     write_tokenizer(folder)
     hidden = 64
     listed = [("", "Transformer"), ("1_Pooling", "Pooling")]

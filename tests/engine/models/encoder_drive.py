@@ -30,7 +30,7 @@ def run(platform: Platform, encoder: Any, texts: Sequence[I32], types: Sequence[
     capacity = Capacity(total, len(texts), total, spec.max_positions + spec.position_offset, 1)
     executable = platform.build(encoder, encoder.kv_spec(), capacity)
     try:
-        batch = encoder.batch(texts) if types is None or not hasattr(spec, "num_token_types") else encoder.batch(texts, types)
+        batch = encoder.batch(texts, types)
         executable.run(batch)
         rows = np.array(executable.head(np.arange(total, dtype=np.int32)))
         return np.split(rows, batch.query_start[1:-1])
