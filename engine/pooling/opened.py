@@ -68,8 +68,7 @@ def open_encoder(
     try:
         if with_head is None:
             with_head = files.kind != "gguf" and kind_of(files.architecture) in ("sequence", "token")
-        refuse_other_use(files, with_head=with_head)
-        refuse_generator(files, folder)
+        refuse_other_use(files, folder, with_head=with_head)
         mark("open")
         platform = chosen_platform(config, environment, limits)
         mark("platform")
@@ -116,17 +115,9 @@ def _pipeline_of(folder: Path, files: ModelFiles, encoder: TextEncoder) -> Pipel
     return read_classifier(folder, num_labels=encoder.head.spec.num_out, **said)
 
 
-def refuse_generator(files: ModelFiles, folder: Path) -> None:
-    """ModelError for a decoder whose folder does not say how vectors are made of its hidden states."""
-    if files.kind != "gguf" and is_decoder(files.architecture) and not (folder / "modules.json").is_file():
-        raise ModelError(
-            f"{files.path}: {files.architecture} is a decoder, and {folder} has no modules.json that says how its hidden states "
-            "become vectors; embedders have one (and its folder 1_Pooling). octavo.LLM runs generators"
-        )
-
-
-def refuse_other_use(files: ModelFiles, *, with_head: bool) -> None:
-    """ModelError for a classifier that is opened for vectors, and for an encoder of vectors that is opened for scores."""
+def refuse_other_use(files: ModelFiles, folder: Path, *, with_head: bool) -> None:
+    """ModelError for a classifier that is opened for vectors, for an encoder of vectors that is opened for scores, and for a
+    decoder whose folder does not say how vectors are made of its hidden states."""
     if files.kind == "gguf":
         return  # refused where it is loaded
     kind, name = kind_of(files.architecture), files.architecture
@@ -142,4 +133,9 @@ def refuse_other_use(files: ModelFiles, *, with_head: bool) -> None:
         raise ModelError(
             f"{files.path}: {name} has no head that classifies; encoders without one give vectors (octavo.Embedder, octavo "
             "embed), and octavo.LLM runs decoders"
+        )
+    if is_decoder(name) and not (folder / "modules.json").is_file():
+        raise ModelError(
+            f"{files.path}: {name} is a decoder, and {folder} has no modules.json that says how its hidden states become "
+            "vectors; embedders have one (and its folder 1_Pooling). octavo.LLM runs generators"
         )
