@@ -11,7 +11,8 @@ from octavo.engine.errors import EngineDeadError
 from octavo.engine.loading.config import open_model
 from octavo.engine.messages import AddItems, EngineInfo, PoolingInfo
 from octavo.engine.phases import Phases
-from octavo.engine.pooling.core import Embed, PoolingCore, Scores, Task
+from octavo.engine.pooling.core import Embed, PoolingCore, Scores, Task, TokenVectors
+from octavo.engine.pooling.head_runner import HeadRunner
 from octavo.engine.pooling.opened import Opened, open_encoder
 from octavo.engine.pooling.runner import EmbeddingRunner
 
@@ -72,7 +73,18 @@ def _info(opened: Opened, seconds: dict[str, float], pooling: PoolingInfo) -> En
 def _vectors(opened: Opened) -> tuple[dict[str, Task], PoolingInfo]:
     """Of a model without a head."""
     pipeline = opened.pipeline
-    tasks: dict[str, Task] = {"embed": Embed(EmbeddingRunner.of(opened), normalizes=pipeline.normalizes)}
+    tasks: dict[str, Task] = {
+        "embed": Embed(EmbeddingRunner.of(opened), normalizes=pipeline.normalizes),
+        "token_embed": TokenVectors(
+            HeadRunner(
+                opened.platform,
+                opened.encoder,
+                lambda ops, x: x,
+                max_tokens=opened.max_batch_tokens,
+                max_seqs=opened.max_num_seqs,
+            )
+        ),
+    }
     return tasks, PoolingInfo(
         **_texts(opened, tasks),
         width=pipeline.width,

@@ -22,6 +22,7 @@ from octavo.engine.pooling.runner import NOT_FINITE, EmbeddingRunner
 from octavo.platforms.types import F32
 
 if TYPE_CHECKING:
+    from octavo.engine.pooling.head_runner import HeadRunner
     from octavo.engine.pooling.scores import ScoreRunner
 
 log = logging.getLogger("octavo.engine")
@@ -63,6 +64,20 @@ class Embed:
         return [
             Outcome(None, error=NOT_FINITE) if vector is None else Outcome(vector.reshape(1, -1)) for vector in vectors
         ]
+
+
+class TokenVectors:
+    """The encoder's last hidden state of every token, special ones included, as it is."""
+
+    def __init__(self, runner: HeadRunner) -> None:
+        self._runner = runner
+
+    def __call__(self, items: Sequence[Work], options: ItemOptions) -> list[Outcome]:
+        """Values [tokens, width]."""
+        parts: list[list[F32]] = [[] for _ in items]
+        for place, rows in self._runner.of_tokens([item.ids for item in items]):
+            parts[place].append(np.array(rows))
+        return [Outcome(np.concatenate(some)) for some in parts]
 
 
 class Scores:

@@ -39,6 +39,7 @@ def make_routes(state: ServerState) -> list[Route]:
         Route("POST", "/pooling", tenant, PoolingEndpoint(state), size, is_watched=True),
         Route("POST", "/v2/embed", tenant, CohereEmbedEndpoint(state), size, is_watched=True),
         Route("POST", "/embed", tenant, tei.embed, size, is_watched=True),
+        Route("POST", "/embed_all", tenant, tei.embed_all, size, is_watched=True),
         Route("POST", "/v1/rerank", tenant, rerank.v1, size, is_watched=True),
         Route("POST", "/v2/rerank", tenant, rerank.v2, size, is_watched=True),
         Route("POST", "/rerank", tenant, rerank.any, size, is_watched=True),

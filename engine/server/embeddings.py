@@ -50,10 +50,11 @@ class VectorsEndpoint:
         state.check_name(body.model)
         asked = self._asked(body, model)
         is_float = encoding_of(body.encoding_format) == "float"
+        has_rows = asked.task.startswith("token")
         pieces: list[bytes] = [b""] * len(asked.inputs)
 
         def take(index: int, output: ItemOutput) -> None:
-            pieces[index] = _written(output) if is_float else base64_of(output.values)
+            pieces[index] = _written(output, has_rows=has_rows) if is_float else base64_of(output.values)
 
         run = await run_items(state, request, model, asked, take)
         for index, piece in enumerate(pieces):
@@ -66,6 +67,10 @@ class VectorsEndpoint:
     def _asked(self, body: VectorsBody, model: Model) -> Asked:
         texts = model.texts
         assert texts is not None
+        task = self.task(body, model)
+        for name in ("normalize", "dimensions"):
+            if task != "embed" and getattr(body, name) is not None:
+                raise bad_request(f"{name} is for vectors of texts (task embed), not for {task}; leave it out", name)
         inputs = listed(body.input, "input", self._state.settings.bounds.max_inputs)
         return Asked(
             inputs,
@@ -78,7 +83,7 @@ class VectorsEndpoint:
                 instruction=body.instruction,
             ),
             truncation_of(body.truncate),
-            self.task(body, model),
+            task,
             ItemOptions(body.normalize, dimensions_of(texts, body.dimensions), model.pooling.label_activation),
             inputs is body.input,
             bool(body.item_errors),
@@ -124,7 +129,7 @@ def encoding_of(asked: str | None) -> str:
     return asked or "float"
 
 
-def _written(output: ItemOutput) -> bytes:
-    """A result of one row as an array, of several as an array of arrays."""
+def _written(output: ItemOutput, *, has_rows: bool) -> bytes:
+    """A result as an array, or an array of arrays."""
     values = values_of(output)
-    return json_numbers(values[0] if len(values) == 1 else values)
+    return json_numbers(values if has_rows else values[0])

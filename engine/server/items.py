@@ -76,14 +76,16 @@ class ItemsRun:
         try:
             with self._model.engine.open_items(self._id) as flow:
                 self._flow = flow
-                sender = asyncio.ensure_future(self._send_all(flow))
+                sent = await self._send_chunk(flow, 0)
+                sender = asyncio.ensure_future(self._send_all(flow, sent)) if sent < len(self._inputs) else None
                 try:
                     while self._num_left:
                         for output in await flow.next():
                             self._finish(output, take)
                 finally:
-                    sender.cancel()
-                    await asyncio.gather(sender, return_exceptions=True)
+                    if sender is not None:
+                        sender.cancel()
+                        await asyncio.gather(sender, return_exceptions=True)
             outcome = "stop"
         except OctavoError:
             outcome = "error"
@@ -106,10 +108,9 @@ class ItemsRun:
             self._metrics.observe("e2e_request_latency_seconds", seconds)
             self._metrics.observe("request_prompt_tokens", self.num_tokens)
 
-    async def _send_all(self, flow: Items) -> None:
-        """Tokenizes and sends, chunk by chunk; what goes wrong is the call's."""
+    async def _send_all(self, flow: Items, first: int) -> None:
+        """Tokenizes and sends from item `first` on, chunk by chunk; what goes wrong is the call's."""
         try:
-            first = 0
             while first < len(self._inputs):
                 while self._num_ahead > AHEAD_TOKENS:
                     self._room.clear()

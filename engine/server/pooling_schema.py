@@ -56,6 +56,15 @@ class TeiEmbedBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dimensions: int | None = None
 
 
+class TeiEmbedAllBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /embed_all."""
+
+    inputs: Inputs
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+    prompt_name: str | None = None
+
+
 class RerankBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/rerank, /v2/rerank and /rerank, as Jina and Cohere have it. A document is a text or an object with `text`.
 

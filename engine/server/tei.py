@@ -1,4 +1,4 @@
-"""text-embeddings-inference's endpoints: POST /embed and GET /info.
+"""text-embeddings-inference's endpoints: POST /embed, /embed_all and GET /info.
 
 What differs from there: errors have OpenAI's shape and 4xx of this server; `truncate` is false unless it is sent, since a text is
 never cut silently. Source: the OpenAPI description of text-embeddings-inference 1.8.
@@ -15,7 +15,7 @@ from octavo.engine.server.embeddings import dimensions_of
 from octavo.engine.server.http import JSON, Request, Response, bad_request, json_response
 from octavo.engine.server.inputs import listed, prompt_of
 from octavo.engine.server.json_numbers import joined, json_numbers
-from octavo.engine.server.pooling_schema import TeiEmbedBody
+from octavo.engine.server.pooling_schema import TeiEmbedAllBody, TeiEmbedBody
 from octavo.engine.server.schema import decode
 from octavo.engine.server.state import ServerState
 from octavo.engine.server.vectors import Asked, run_items, values_of
@@ -50,6 +50,30 @@ class TeiEndpoints:
 
         def take(index: int, output: ItemOutput) -> None:
             pieces[index] = json_numbers(values_of(output)[0])
+
+        await run_items(state, request, model, asked, take)
+        return Response(joined(pieces), 200, JSON)
+
+    async def embed_all(self, request: Request) -> Response:
+        """{inputs} -> [[[numbers of a token], ...], ...]: hidden states, neither pooled nor normalised."""
+        body = decode(TeiEmbedAllBody, request.body)
+        state = self._state
+        model = state.pooler(request.path, "token_embed")
+        texts = model.texts
+        assert texts is not None
+        inputs = listed(body.inputs, "inputs", state.settings.bounds.max_inputs)
+        asked = Asked(
+            inputs,
+            "inputs",
+            prompt_of(texts, prompt_name=body.prompt_name),
+            tei_truncation(body.truncate, body.truncation_direction),
+            "token_embed",
+            is_list=inputs is body.inputs,
+        )
+        pieces: list[bytes] = [b""] * len(asked.inputs)
+
+        def take(index: int, output: ItemOutput) -> None:
+            pieces[index] = json_numbers(values_of(output))
 
         await run_items(state, request, model, asked, take)
         return Response(joined(pieces), 200, JSON)

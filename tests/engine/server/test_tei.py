@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from tests.engine.server.conftest import LiveServer
-from tests.engine.server.poolers import FakePooler, use
+from tests.engine.server.poolers import FakePooler, use, use_model
+from tests.golden import tiny_sentences
+
+from octavo.engine.embedder import Embedder
 
 Post = Callable[..., httpx.Response]
 
@@ -49,6 +54,29 @@ def test_prompts_and_unknown_fields(pooler: FakePooler, post: Post) -> None:
     pooler.task.vector = lambda item: [len(item.ids), item.num_prompt, 0, 0]
     assert post("/embed", inputs="ab", prompt_name="query", normalize=False).json() == [[5, 3, 0, 0]]
     assert post("/embed", input="ab").json()["error"]["code"] == "unknown_field"
+
+
+def test_every_token_has_a_vector(tmp_path: Path, server: LiveServer, http_session: httpx.Client) -> None:
+    folder = tiny_sentences.write_case("mean_plain", tmp_path)
+    engine = use_model(server, folder)
+    try:
+        answer = http_session.post(server.url + "/embed_all", json={"inputs": ["the cat", "a dog ran"]})
+        assert answer.status_code == 200, answer.text
+        tokens = [np.array(rows, np.float32) for rows in answer.json()]
+        assert [rows.shape for rows in tokens] == [(4, 64), (5, 64)]
+        whole = Embedder(folder, platform="reference", num_threads=1).embed(["the cat", "a dog ran"])
+        np.testing.assert_allclose([rows.mean(0) for rows in tokens], whole, atol=1e-6)
+        same = http_session.post(server.url + "/pooling", json={"input": ["the cat"], "task": "token_embed"}).json()
+        assert np.array(same["data"][0]["data"], np.float32).tobytes() == tokens[0].tobytes()
+        one = http_session.post(server.url + "/pooling", json={"input": [[5]], "task": "token_embed"}).json()
+        assert np.array(one["data"][0]["data"]).shape == (1, 64)
+        refused = http_session.post(
+            server.url + "/pooling", json={"input": "a", "task": "token_embed", "normalize": True}
+        )
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "normalize")
+        assert http_session.get(server.url + "/v1/models/tiny").json()["tasks"] == ["embed", "token_embed"]
+    finally:
+        asyncio.run_coroutine_threadsafe(engine.close(), server.loop).result(20)
 
 
 def test_info_names_model_and_limits(server: LiveServer, http_session: httpx.Client) -> None:
