@@ -22,7 +22,8 @@ _PRECISE = ("f32", "f16")
 @dataclass(frozen=True)
 class PackedAttention:
     """One layer's attention. `qkv` holds one fused weight or three; `window` w sees |i - j| <= w, 0 all; `alibi` is a platform's
-    vector [heads] or None. Weights of bfloat16 and of fewer bits have attention's products in bfloat16."""
+    vector [heads] or None, `bias` one of heads * (2 * reach + 1), by distance. Weights of bfloat16 and of fewer bits have
+    attention's products in bfloat16."""
 
     qkv: tuple[LinearWeight, ...]
     heads: int
@@ -33,6 +34,8 @@ class PackedAttention:
     is_causal: bool = False
     rope: Rope | None = None
     alibi: Any | None = None
+    bias: Any | None = None
+    reach: int = 0
     q_norm: Norm | None = None
     k_norm: Norm | None = None
 
@@ -60,6 +63,8 @@ class PackedAttention:
             scale=self.scale,
             window=self.window,
             alibi=self.alibi,
+            bias=self.bias,
+            reach=self.reach,
             is_causal=self.is_causal,
             dtype=self.dtype,
         )

@@ -21,10 +21,12 @@ from octavo.engine.models.encoder import Encoder, EncoderBlock, EncoderWeights
 from octavo.engine.models.encoder_spec import EncoderSpec
 from octavo.engine.models.heads import Head, HeadSpec
 from octavo.engine.models.names import Names
+from octavo.engine.models.raw import floats_of
+from octavo.engine.models.relative import by_distance
 from octavo.engine.models.source import describe_encoder, describe_head
 from octavo.engine.models.tensors import Tensors
 from octavo.platforms.ops import Weights
-from octavo.platforms.types import Embedding, LinearWeight, RawTensor
+from octavo.platforms.types import F32, Embedding, LinearWeight, RawTensor
 
 
 def load_encoder(
@@ -79,9 +81,9 @@ class _Loader(Tensors):
         super().__init__(checkpoint, weights, names, schemes, change)
         self.spec = spec
         self.alibi: Any | None = None
+        self.bias: Any | None = None
         if spec.alibi:
-            slopes = np.array(spec.alibi, np.float32)
-            self.alibi = weights.vector(RawTensor("alibi", "f32", slopes.shape, slopes.view(np.uint8)))
+            self.alibi = self.constant("alibi", np.array(spec.alibi, np.float32))
 
     def load(self) -> EncoderWeights:
         """Tables, embedding norm, layers in order, final norm."""
@@ -91,6 +93,9 @@ class _Loader(Tensors):
         positions = self.table("positions", spec.num_learned_positions)
         token_types = self.table("token_types", spec.num_token_types)
         embedding_norm = self.normal("embedding_norm", 0) if spec.has_embedding_norm else None
+        if spec.num_buckets:
+            learned = floats_of(self.raw("relative", (spec.num_buckets, spec.heads)))
+            self.bias = self.constant("bias by distance", by_distance(learned, spec.bucket_reach))
         self.give_back()
         blocks = []
         for layer in range(len(spec.layers)):
@@ -99,6 +104,11 @@ class _Loader(Tensors):
         final_norm = self.normal("final_norm", 0) if spec.norm_place == "pre" else None
         self.give_back()
         return EncoderWeights(tokens, positions, token_types, embedding_norm, tuple(blocks), final_norm)
+
+    def constant(self, name: str, values: F32) -> Any:
+        """A platform's vector of values that no tensor holds."""
+        flat = values.reshape(-1)
+        return self.weights.vector(RawTensor(name, "f32", flat.shape, flat.view(np.uint8)))
 
     def table(self, role: str, num_rows: int) -> Embedding | None:
         """A table of rows [hidden]; None where the model has none."""
@@ -118,6 +128,8 @@ class _Loader(Tensors):
             window=here.window,
             rope=here.rope,
             alibi=self.alibi,
+            bias=self.bias,
+            reach=spec.bucket_reach,
             q_norm=self.normal("q_norm", layer, width) if spec.has_qk_norm else None,
             k_norm=self.normal("k_norm", layer, width) if spec.has_qk_norm else None,
         )

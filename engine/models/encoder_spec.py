@@ -51,6 +51,8 @@ class EncoderSpec:
     position_offset: int = 0
     position_pad_id: int | None = None  # such a token stays at the position before the first and does not count
     num_token_types: int = 0  # rows of the table; 0: there is none
+    num_buckets: int = 0  # of relative positions with a learned bias per head; 0: there are none
+    bucket_reach: int = 0  # distance from which on all are in the last bucket
     alibi: tuple[float, ...] = ()  # a slope per head: scores + slope * -|i - j|
 
     activation: Activation = "gelu"

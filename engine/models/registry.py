@@ -52,6 +52,8 @@ ENCODERS: dict[str, tuple[str, str]] = {
     "ModernBertModel": ("modernbert", "MODERNBERT"),
     **_with_heads("ModernBert", "modernbert", "MODERNBERT"),
     "NomicBertModel": ("nomic_bert", "NOMIC_BERT"),
+    "MPNetModel": ("mpnet", "MPNET"),
+    "MPNetForMaskedLM": ("mpnet", "MPNET"),
     "JinaBertModel": ("jina_bert", "JINA_BERT"),
     "JinaBertForMaskedLM": ("jina_bert", "JINA_BERT"),
     "NewModel": ("gte", "NEW"),

@@ -205,6 +205,7 @@ def without(spec: EncoderSpec) -> Iterator[tuple[str, EncoderSpec]]:
         "has_embedding_norm": False,
         "num_learned_positions": 0,
         "num_token_types": 0,
+        "num_buckets": 0,
         "has_qkv_bias": False,
         "has_o_bias": False,
         "has_qk_norm": False,
