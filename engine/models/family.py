@@ -55,15 +55,14 @@ class Family:
 @dataclass(frozen=True)
 class EncoderFamily:
     """The same of a family of encoders, which come as safetensors. `others`: further spellings of the names; a checkpoint has the
-    one whose `down` of layer 0 it holds."""
-
-    """The same of a family of encoders, which come as safetensors. `head`: what its heads are; None: none are served."""
+    one whose MLP of layer 0 it holds. `head`: what its heads are; None: none are served. `is_half`: of an encoder-decoder."""
 
     name: str
     from_hf: Callable[[Source], EncoderSpec]
     hf: Names
     others: tuple[Names, ...] = ()
     head: Callable[[Description, HeadKind], HeadSpec] | None = None
+    is_half: bool = False
 
 
 def hf_base(

@@ -54,6 +54,7 @@ ENCODERS: dict[str, tuple[str, str]] = {
     "NomicBertModel": ("nomic_bert", "NOMIC_BERT"),
     "MPNetModel": ("mpnet", "MPNET"),
     "MPNetForMaskedLM": ("mpnet", "MPNET"),
+    "T5EncoderModel": ("t5", "T5"),
     "JinaBertModel": ("jina_bert", "JINA_BERT"),
     "JinaBertForMaskedLM": ("jina_bert", "JINA_BERT"),
     "NewModel": ("gte", "NEW"),

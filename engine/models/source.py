@@ -125,7 +125,7 @@ def describe_encoder(
     family = registry.encoder_family(architecture_of(config, where), where)
     cfg = Description(config or {}, where)
     schemes = read_schemes(cfg)
-    cfg.expect("is_encoder_decoder", False)
+    cfg.expect("is_encoder_decoder", False, family.is_half)
     return (
         family,
         _read(family.from_hf, CheckpointSource(cfg, checkpoint, max_len)),
@@ -137,9 +137,10 @@ def describe_encoder(
 def _names(family: EncoderFamily, checkpoint: Checkpoint) -> Names:
     """The spelling that the checkpoint's tensors have."""
     for names in (family.hf, *family.others):
-        stem = names.stem("down")
-        if has_matrix(checkpoint, stem) or has_matrix(checkpoint, stem.removeprefix(names.optional_prefix)):
-            return names
+        stems = [names.stem(role) for role in ("down", "up", "gate_up", "up_gate") if role in names.roles]
+        for cut in ("", names.optional_prefix):
+            if all(has_matrix(checkpoint, stem.removeprefix(cut)) for stem in stems):
+                return names
     return family.hf
 
 

@@ -16,6 +16,7 @@ def shapes(config: dict[str, Any], *, has_qk_norm: bool = False) -> Shapes:
         "modernbert": _modernbert_shapes,
         "nomic_bert": _nomic_shapes,
         "mpnet": _mpnet_shapes,
+        "t5": _t5_shapes,
         "gte": _gte_shapes,
         "new": _gte_shapes,
     }
@@ -211,4 +212,23 @@ def _mpnet_shapes(config: dict[str, Any]) -> Shapes:
         found["lm_head.bias"] = (vocab,)
     else:
         _with_bias(found, "pooler.dense", hidden, hidden)
+    return found
+
+
+def _t5_shapes(config: dict[str, Any]) -> Shapes:
+    hidden, ffn, width = config["d_model"], config["d_ff"], config["num_heads"] * config["d_kv"]
+    buckets = (config["relative_attention_num_buckets"], config["num_heads"])
+    found: Shapes = {
+        "shared.weight": (config["vocab_size"], hidden),
+        "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": buckets,
+        "encoder.final_layer_norm.weight": (hidden,),
+    }
+    for layer in range(config["num_layers"]):
+        at = f"encoder.block.{layer}.layer."
+        found |= {f"{at}{part}.layer_norm.weight": (hidden,) for part in (0, 1)}
+        found |= {f"{at}0.SelfAttention.{name}.weight": (width, hidden) for name in "qkv"}
+        found[f"{at}0.SelfAttention.o.weight"] = (hidden, width)
+        for name in ("wi",) if config["feed_forward_proj"] == "relu" else ("wi_0", "wi_1"):
+            found[f"{at}1.DenseReluDense.{name}.weight"] = (ffn, hidden)
+        found[f"{at}1.DenseReluDense.wo.weight"] = (hidden, ffn)
     return found

@@ -32,11 +32,12 @@ def oracle_hidden(case: str) -> dict[int, NDArray[np.float32]]:
     if case in released_encoders.CASES:
         return {length: released_encoders.hidden(case, length) for length in tiny.LENGTHS}
     import torch
-    from transformers import AutoModel
+    from transformers import AutoModel, T5EncoderModel
 
     with tempfile.TemporaryDirectory() as folder:
         tiny.write_safetensors(case, Path(folder))
-        model, report = AutoModel.from_pretrained(
+        is_half = tiny.ALL[case]["model_type"] == "t5"  # of which AutoModel makes the whole
+        model, report = (T5EncoderModel if is_half else AutoModel).from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
         )
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
