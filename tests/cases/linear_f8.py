@@ -34,17 +34,19 @@ CASES = (
     *(Case(f"{form}_denormal", form, 7, 64, (9,), x_scale=3e-38, tolerance=1.0) for form in ("f8row", "mxfp8")),
     *(Case(f"{form}_zero_rows", form, 3, 64, (9,), x_scale=0.0) for form in ("f8g128", "mxfp4")),
     *(Case(f"{form}_codes", form, 5, 256, (34,)) for form in ("f8row", "mxfp8", "mxfp4")),
-    *(Case(f"{form}_ends", form, 5, 64, (34,), x_scale=1e-3) for form in ("mxfp8", "mxfp4")),
+    *(Case(f"{form}_low_ends", form, 5, 64, (34,), x_scale=1e4) for form in ("mxfp8", "mxfp4")),
+    *(Case(f"{form}_high_ends", form, 5, 64, (34,), x_scale=1e-4) for form in ("mxfp8", "mxfp4")),
 )
 
 
 def inputs(case: Case) -> dict[str, Any]:
-    """As `linear.inputs`; `_codes` has every code, `_ends` the scales 2^-127, 2^-126, 2^100 and 2^110."""
+    """As `linear.inputs`; `_codes` has every code, `_low_ends` the scales 2^-127 and 2^-126, `_high_ends` 2^126 and 2^127."""
     given = linear.inputs(case)
     if case.name.endswith("_codes"):
         given["tensors"] = [_all_codes(given["tensors"][0])]
     if case.name.endswith("_ends"):
-        given["tensors"] = [_end_scales(given["tensors"][0])]
+        ends = (0, 1) if case.name.endswith("_low_ends") else (253, 254)
+        given["tensors"] = [_end_scales(given["tensors"][0], ends)]
     return given
 
 
@@ -60,16 +62,20 @@ def _all_codes(tensor: RawTensor) -> RawTensor:
     return replace(tensor, data=data)
 
 
-def _end_scales(tensor: RawTensor) -> RawTensor:
-    """One kind of scale per output, so that no sum mixes them."""
-    ends = np.array([0, 1, 227, 237], np.uint8)
-    codes = np.repeat(ends[np.arange(tensor.shape[0]) % 4], tensor.shape[1] // 32)
+def _end_scales(tensor: RawTensor, ends: tuple[int, int]) -> RawTensor:
+    """One of two scales per output, so that no sum mixes them. At the high end numbers are at most one: all stay finite."""
+    scales = np.repeat(np.array(ends, np.uint8)[np.arange(tensor.shape[0]) % 2], tensor.shape[1] // 32)
+    data = tensor.data.copy()
     if tensor.format == "mxfp4":
-        data = tensor.data.copy()
-        data.reshape(-1, 17)[:, 0] = codes
+        blocks = data.reshape(-1, 17)
+        blocks[:, 0] = scales
+        if ends[0]:
+            blocks[:, 1:] &= 0xAA
         return replace(tensor, data=data)
     assert tensor.scales is not None
-    return replace(tensor, scales=replace(tensor.scales, data=codes))
+    if ends[0]:
+        data &= 0xB7
+    return replace(tensor, data=data, scales=replace(tensor.scales, data=scales))
 
 
 def run(cell: Any, case: Case) -> F32:

@@ -9,6 +9,7 @@ import numpy as np
 from tests.cases.common import F32, F64, batch_of, bf16, e4m3_rows, int8_rows, normal, num_pages, one_layer
 
 from octavo.platforms.types import KVSpec
+from octavo.quant.fp8 import E4M3FN
 
 #: weights are rounded to bfloat16 (half a unit of 8 bits) where KV is bf16, int8 or fp8
 TOLERANCE = {"f32": 2e-6, "f16": 2e-6, "bf16": 6e-3, "int8": 6e-3, "fp8": 6e-3}
@@ -62,6 +63,7 @@ CASES = (
     *(Case(f"{d}_alibi", d, 4, 2, 32, ((90, 3), (600, 1)), has_alibi=True) for d in ("f32", "bf16")),
     *(Case(f"{d}_denormal", d, 2, 1, 32, ((40, 2),), kv_scale=1e-36) for d in ("int8", "fp8")),
     Case("fp8_large", "fp8", 2, 1, 32, ((40, 2),), spread=1e-30, kv_scale=1e30),
+    Case("fp8_codes", "fp8", 2, 1, 256, ((0, 1), (0, 18), (40, 2))),
     *(Case(f"{d}_dim_{n}", d, 2, 1, n, ((20, 3), (0, 6))) for d in DTYPES for n in (48, 112, 160, 192)),
     *(Case(f"{d}_block_{n}", d, 2, 1, 32, ((120, 3), (0, 70)), block_tokens=n) for d in DTYPES for n in (64, 128)),
     Case("bf16_block_128_window_40", "bf16", 4, 1, 48, ((300, 4),), window=40, block_tokens=128),
@@ -98,15 +100,29 @@ CASES = (
 
 
 def inputs(case: Case) -> dict[str, F32]:
-    """q of this step; k and v of all tokens, sequence by sequence; sinks and slopes."""
+    """q of this step; k and v of all tokens, sequence by sequence; sinks and slopes. `_codes` has every code that is stored."""
     new, total = sum(n for _, n in case.seqs), sum(p + n for p, n in case.seqs)
     width = case.kv_heads * case.head_dim
+    if case.name.endswith("_codes"):
+        return _every_code(new, total, case.heads)
     return {
         "q": normal(case.name + "q", new, case.heads * case.head_dim, scale=case.spread),
         "k": normal(case.name + "k", total, width, scale=case.kv_scale),
         "v": normal(case.name + "v", total, width, scale=case.kv_scale),
         "sinks": normal(case.name + "sinks", case.heads),
         "alibi": (2.0 ** -np.arange(1, case.heads + 1)).astype(np.float32),
+    }
+
+
+def _every_code(new: int, total: int, heads: int) -> dict[str, F32]:
+    """Heads of 256 numbers, one per code. Queries are such that all weigh the same in a score, the largest and the least."""
+    numbers = np.where(np.isfinite(E4M3FN.table), E4M3FN.table, np.float32(448))
+    signs = np.sign(normal("signs of codes", new, heads, 256))
+    scales = np.exp2(np.arange(total) % 3).astype(np.float32)
+    return {
+        "q": (signs / np.where(numbers == 0, 1, numbers)).reshape(new, -1).astype(np.float32),
+        "k": numbers * scales[:, None],
+        "v": np.stack([np.roll(numbers, 37 * i) for i in range(total)]) * scales[:, None],
     }
 
 

@@ -50,7 +50,8 @@ CASES = (
     *("q5_0_rows_130", "q2_k_rows_130", "bf16_rows_33"),
 )
 F8_CASES = (
-    *("f8row_codes", "mxfp8_codes", "mxfp4_codes", "mxfp8_ends", "mxfp4_ends", "f8g128_200_33"),
+    *("f8row_codes", "mxfp8_codes", "mxfp4_codes", "f8g128_200_33"),
+    *(f"{form}_{side}_ends" for form in ("mxfp8", "mxfp4") for side in ("low", "high")),
     *(f"{form}_rows_17" for form in ("f8row+bf16", "f8g128", "mxfp8", "mxfp4")),
 )
 
