@@ -43,6 +43,18 @@ inline int32_t mul_halves(int32_t a, int32_t b) {
 }
 #endif
 
+// Codes under a mask as float16 1024 + code. Of AMD's chips before RDNA, an instruction of three operands takes one constant from
+// outside a lane's registers, so that clang, which keeps both constants there, makes two instructions of it.
+OCTAVO_GPU_FN int32_t halves_from(uint32_t codes, uint32_t mask) {
+#if defined(__HIP__) && defined(__GFX9__)
+  uint32_t y;
+  __asm__("v_and_or_b32 %0, %1, %2, %3" : "=v"(y) : "v"(codes), "s"(mask), "v"(0x64006400u));
+  return static_cast<int32_t>(y);
+#else
+  return static_cast<int32_t>((codes & mask) | 0x64006400u);
+#endif
+}
+
 // 1024 + code is float16 0x6400 | code. Taking 1024 and a zero point off again is exact.
 OCTAVO_GPU_FN int32_t halves_of_zero(int32_t zero) { return (0x6400 + zero) * 0x00010001; }
 
@@ -52,12 +64,12 @@ OCTAVO_GPU_FN void halves_of_codes(const Codes4::Raw& raw, int g, int32_t minus,
   const auto codes = static_cast<uint32_t>(raw.of4.w[g]);
   constexpr int kShifts[4] = {0, 8, 4, 12};
   for (int i = 0; i < 4; ++i)
-    w[i] = sub_halves(static_cast<int32_t>((codes >> kShifts[i] & 0x000F000Fu) | 0x64006400u), minus);
+    w[i] = sub_halves(halves_from(codes >> kShifts[i], 0x000F000Fu), minus);
 }
 OCTAVO_GPU_FN void halves_of_codes(const Codes8::Raw& raw, int g, int32_t minus, int32_t (&w)[4]) {
   for (int i = 0; i < 4; ++i) {
     const uint32_t codes = static_cast<uint32_t>(raw.half[g / 2].w[g % 2 * 2 + i / 2]) ^ 0x80808080u;
-    w[i] = sub_halves(static_cast<int32_t>((codes >> 8 * (i % 2) & 0x00FF00FFu) | 0x64006400u), minus);
+    w[i] = sub_halves(halves_from(codes >> 8 * (i % 2), 0x00FF00FFu), minus);
   }
 }
 

@@ -5,6 +5,7 @@
 //   few   a block computes one panel of 16 outputs for 16 rows. Its four waves each take a record (128 inputs) per round, with the
 //         records of kAhead rounds on their way, and leave the exact sums in shared memory; then every thread joins the round's
 //         sums of its own outputs and rows in order, so that the order of additions stays though records are computed at once.
+//         A wave's threads have few rows of all outputs: one whose rows are all missing adds nothing.
 //   wide  a wave computes kGroupPanels panels x kGroupTiles tiles of 16 rows in registers; inputs come
 //         through shared memory.
 #pragma once
@@ -20,30 +21,38 @@ struct GroupSide {
   float d, low;
 };
 
-// Groups of 32 with float16 scales and, perhaps, minima: `minima` is 0 or 1 where that is known.
-template <class CodesOf, int minima = -1>
+// Bytes 0..15 less 8: 0x78 more stays within a byte.
+OCTAVO_GPU_FN void less_eight(int32_t (&w)[2]) {
+  for (int i = 0; i < 2; ++i) w[i] = static_cast<int32_t>((static_cast<uint32_t>(w[i]) + 0x78787878u) ^ 0x80808080u);
+}
+
+// Groups of 32 with float16 scales and, perhaps, minima.
+template <class CodesOf, bool has_min>
 struct FormatG32 {
   using Codes = CodesOf;
-  const LinearArgs& a;
   Layout<Codes> lay;
   const uint16_t* d;
   const uint16_t* m;
-  int32_t zero;
   OCTAVO_GPU_FN explicit FormatG32(const LinearArgs& args)
-      : a(args), lay(args.n, args.k, 32), d(reinterpret_cast<const uint16_t*>(static_cast<const uint8_t*>(args.weight) + lay.scales())),
-        m(d + lay.entries()), zero(args.flags & kZero8 ? 8 : 0) {}
+      : lay(args.n, args.k, 32), d(reinterpret_cast<const uint16_t*>(static_cast<const uint8_t*>(args.weight) + lay.scales())),
+        m(d + lay.entries()) {}
   static constexpr int kMostSteps = 1;  // of a group
+  // Codes of 4 bits without minima are q4_0's, with a zero point; all others have none.
+  static constexpr bool kHasLow = has_min;
   static OCTAVO_GPU_FN int steps_of_group() { return 1; }
-  OCTAVO_GPU_FN bool has_min() const { return minima < 0 ? (a.flags & kHasMin) != 0 : minima != 0; }
+  static OCTAVO_GPU_FN void take_zero(OperandI8& w) {
+    if constexpr (!has_min && Codes::kRecordBytes == Codes4::kRecordBytes)
+      for (int u = 0; u < kUnits; ++u) less_eight(w.w[u]);
+  }
   OCTAVO_GPU_FN GroupSide side(int64_t entry) const {
-    return {float_of_half(d[entry]), has_min() ? float_of_half(m[entry]) : 0.0f};
+    return {float_of_half(d[entry]), has_min ? float_of_half(m[entry]) : 0.0f};
   }
   // Of the outputs whose values a lane has, together where they are neighbours.
   OCTAVO_GPU_FN void sides(GroupSide (&to)[kValues], int64_t panel, int64_t group) const {
     if constexpr (kValues == 4) {
       const int64_t entry = lay.entry(panel, group, row_of_a(0));
       const Words2 four = *reinterpret_cast<const Words2*>(d + entry);
-      const Words2 lows = has_min() ? *reinterpret_cast<const Words2*>(m + entry) : Words2{};
+      const Words2 lows = has_min ? *reinterpret_cast<const Words2*>(m + entry) : Words2{};
 #pragma unroll
       for (int v = 0; v < 4; ++v)
         to[v] = {float_of_half(static_cast<uint16_t>(four.w[v / 2] >> v % 2 * 16)), float_of_half(static_cast<uint16_t>(lows.w[v / 2] >> v % 2 * 16))};
@@ -53,8 +62,8 @@ struct FormatG32 {
     }
   }
   OCTAVO_GPU_FN float join(float acc, int32_t sum, GroupSide w, float s, int32_t input_sum) const {
-    acc = V::fma(static_cast<float>(sum - zero * input_sum), s * w.d, acc);
-    return has_min() ? V::fma(static_cast<float>(input_sum), s * w.low, acc) : acc;
+    acc = V::fma(static_cast<float>(sum), s * w.d, acc);
+    return has_min ? V::fma(static_cast<float>(input_sum), s * w.low, acc) : acc;
   }
 };
 
@@ -62,6 +71,8 @@ struct FormatG32 {
 struct FormatI4 {
   using Codes = Codes4;
   static constexpr int kMostSteps = 4;
+  static constexpr bool kHasLow = true;
+  static OCTAVO_GPU_FN void take_zero(OperandI8&) {}  // `join` does
   int64_t group;
   Layout<Codes> lay;
   const float* scales;
@@ -95,6 +106,8 @@ constexpr int kSideStride = kRoundSteps + 4;             // words; the paddings 
 constexpr int kSumStride = kTile * kSideStride + 4;
 static_assert(kTile * kPanel == kTile * kRoundSteps);    // a thread brings as many entries of a side array as it has pairs
 
+constexpr int kSideWords = kTile * kSideStride, kFewWords = kPanel * kSumStride + 4 * kSideWords;  // of shared memory
+
 // The side arrays of a round in shared memory, of outputs and of rows.
 struct RoundSides {
   float d[kPairs], low[kPairs], s[kPairs];
@@ -102,14 +115,13 @@ struct RoundSides {
 };
 
 template <class Format>
-OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
+OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a, int32_t* sums) {
   using Codes = typename Format::Codes;
   constexpr int kAhead = 8192 / Codes::kRecordBytes / kUnits > 1 ? 8192 / Codes::kRecordBytes / kUnits : 2;
-  OCTAVO_SHARED(int32_t, sums, kPanel * kSumStride);
-  OCTAVO_SHARED(float, out_d, kPanel * kSideStride);
-  OCTAVO_SHARED(float, out_low, kPanel * kSideStride);
-  OCTAVO_SHARED(float, row_s, kTile * kSideStride);
-  OCTAVO_SHARED(int32_t, row_sum, kTile * kSideStride);
+  constexpr bool kHasLow = Format::kHasLow;
+  auto* const out_d = reinterpret_cast<float*>(sums + kPanel * kSumStride);
+  float *const row_s = out_d + kSideWords, *const out_low = row_s + kSideWords;
+  auto* const row_sum = reinterpret_cast<int32_t*>(out_low + kSideWords);
   const Format format(a);
   const auto& lay = format.lay;
   const int64_t panel = block_y(), first_row = static_cast<int64_t>(block_x()) * kTile, rows = num_rows(a.rows, step);
@@ -122,7 +134,7 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
     const int64_t record = round * kMmaWaves + wave();
     to.fetch(weight + (record < lay.records ? record : lay.records - 1) * Codes::kRecordBytes);
   };
-  // Steps behind the last meet codes that are zero: which inputs they take does not matter.
+  // Steps behind the last take any inputs: their sums are not joined.
   const auto fetch_inputs = [&](OperandI8 (&to)[4], int64_t round) {
     for (int g = 0; g < 4; ++g) {
       const int64_t at = (round * kMmaWaves + wave()) * 4 + g;
@@ -136,7 +148,8 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
       const GroupSide w = format.side(lay.entry(panel, g < lay.groups ? g : lay.groups - 1, t % kPanel));
       const int64_t row = first_row + t / kRoundSteps < rows ? first_row + t / kRoundSteps : rows - 1;
       const int64_t at = row * a.lds + (h < lay.groups ? h : lay.groups - 1);
-      to.d[p] = w.d, to.low[p] = w.low, to.s[p] = a.scales[at], to.input_sum[p] = a.sums[at];
+      to.d[p] = w.d, to.s[p] = a.scales[at];
+      if constexpr (kHasLow) to.low[p] = w.low, to.input_sum[p] = a.sums[at];
     }
   };
 
@@ -158,6 +171,7 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
       for (int g = 0; g < 4; ++g) {
         OperandI8 w;
         ahead[i].group(w, g);
+        Format::take_zero(w);
         mma(c[g], w, x[g]);
       }
       for (int v = 0; v < kValues; ++v) {
@@ -167,7 +181,8 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
       for (int p = 0; p < kPairs; ++p) {
         const int t = thread() + p * kMmaThreads, of_out = t % kPanel * kSideStride + t / kPanel;
         const int of_row = t / kRoundSteps * kSideStride + t % kRoundSteps;
-        out_d[of_out] = sides.d[p], out_low[of_out] = sides.low[p], row_s[of_row] = sides.s[p], row_sum[of_row] = sides.input_sum[p];
+        out_d[of_out] = sides.d[p], row_s[of_row] = sides.s[p];
+        if constexpr (kHasLow) out_low[of_out] = sides.low[p], row_sum[of_row] = sides.input_sum[p];
       }
       if (round + kAhead < rounds) fetch(ahead[i], round + kAhead);
       if (round + 1 < rounds) {
@@ -177,15 +192,34 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
       sync_shared();
       const int64_t left = steps - round * kRoundSteps;
       for (int p = 0; p < kPairs; ++p) {
-        const int t = thread() + p * kMmaThreads, out = t / kTile, row = t % kTile;
-        int32_t sum = 0;
-        for (int j = 0; j < kRoundSteps; ++j) {
-          if (j >= left) break;
-          sum += sums[out * kSumStride + row * kSideStride + j];
-          if ((j + 1) % per) continue;
-          const int g = j / per, of_out = out * kSideStride + g, of_row = row * kSideStride + g;
-          acc[p] = format.join(acc[p], sum, {out_d[of_out], out_low[of_out]}, row_s[of_row], row_sum[of_row]);
-          sum = 0;
+        const int t = thread() + p * kMmaThreads, out = t % kPanel, row = t / kPanel;
+        if (first_row + row >= rows) continue;
+        const int32_t* const sum_at = sums + out * kSumStride + row * kSideStride;
+        const float *const d_at = out_d + out * kSideStride, *const low_at = out_low + out * kSideStride;
+        const float* const s_at = row_s + row * kSideStride;
+        const int32_t* const input_sum_at = row_sum + row * kSideStride;
+        const auto join = [&](int32_t sum, int g, float d, float s) {
+          acc[p] = format.join(acc[p], sum, {d, kHasLow ? low_at[g] : 0.0f}, s, kHasLow ? input_sum_at[g] : 0);
+        };
+        if constexpr (Format::kMostSteps == 1) {  // of a wave's record four at a time
+#pragma unroll
+          for (int first_step = 0; first_step < kRoundSteps; first_step += 4) {
+            const Words4 sum = *reinterpret_cast<const Words4*>(sum_at + first_step);
+            const Words4 d = *reinterpret_cast<const Words4*>(d_at + first_step);
+            const Words4 s = *reinterpret_cast<const Words4*>(s_at + first_step);
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+              if (first_step + j < left) join(sum.w[j], first_step + j, float_of_word(d.w[j]), float_of_word(s.w[j]));
+          }
+        } else {
+          int32_t sum = 0;
+          for (int j = 0; j < kRoundSteps; ++j) {
+            if (j >= left) break;
+            sum += sum_at[j];
+            if ((j + 1) % per) continue;
+            join(sum, j / per, d_at[j / per], s_at[j / per]);
+            sum = 0;
+          }
         }
       }
       sync_shared();
@@ -193,7 +227,7 @@ OCTAVO_GPU_FN void linear_groups_few(const Step& step, const LinearArgs& a) {
   }
   for (int p = 0; p < kPairs; ++p) {
     const int t = thread() + p * kMmaThreads;
-    const int64_t out = panel * kPanel + t / kTile, row = first_row + t % kTile;
+    const int64_t out = panel * kPanel + t % kPanel, row = first_row + t / kPanel;
     if (row < rows && out < a.n) finish(a, row, out, acc[p]);
   }
 }
@@ -218,7 +252,7 @@ struct GroupShared {
 
 #define OCTAVO_GROUP_SHARED(name, Format)                                                                                  \
   OCTAVO_SHARED(octavo::gpu::Words4, name##_units,                                                                         \
-                octavo::gpu::GroupShared<octavo::gpu::kGroupTiles<octavo::gpu::Format>>::kWords / 4);                      \
+                octavo::gpu::GroupShared<octavo::gpu::kGroupTiles<Format>>::kWords / 4);                                   \
   int32_t* const name = name##_units[0].w
 
 template <class Format>
@@ -273,6 +307,7 @@ OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a, int
 #pragma unroll
           for (int p = 0; p < kGroupPanels; ++p) {
             units[p].group(w[i][p], first + i);
+            Format::take_zero(w[i][p]);
             format.sides(side[i][p], panel_of(p), group < lay.groups ? group : lay.groups - 1);
           }
         }
@@ -316,28 +351,36 @@ OCTAVO_GPU_FN void linear_groups_wide(const Step& step, const LinearArgs& a, int
 }  // namespace octavo::gpu
 
 // Without minima a third of the arithmetic falls away.
+#define OCTAVO_GROUPS_G32(function, Codes, shared)                                                                         \
+  if (a.flags & octavo::gpu::kHasMin) {                                                                                    \
+    octavo::gpu::function<octavo::gpu::FormatG32<octavo::gpu::Codes, true>>(*step_, a, shared);                            \
+  } else {                                                                                                                 \
+    octavo::gpu::function<octavo::gpu::FormatG32<octavo::gpu::Codes, false>>(*step_, a, shared);                           \
+  }
+#define OCTAVO_FEW_SHARED(name)                                                                                            \
+  OCTAVO_SHARED(octavo::gpu::Words4, name##_units, octavo::gpu::kFewWords / 4);                                            \
+  int32_t* const name = name##_units[0].w
 #define OCTAVO_LINEAR_GROUPS(kind, Codes)                                                                                  \
   OCTAVO_KERNEL(linear_##kind, mma, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {           \
-    octavo::gpu::linear_groups_few<octavo::gpu::FormatG32<octavo::gpu::Codes>>(*step_, a);                                 \
+    OCTAVO_FEW_SHARED(shared);                                                                                             \
+    OCTAVO_GROUPS_G32(linear_groups_few, Codes, shared)                                                                    \
   }                                                                                                                        \
   OCTAVO_KERNEL(linear_##kind, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kGroupRows,                         \
                 octavo::gpu::kMmaWaves * octavo::gpu::kGroupPanels * octavo::gpu::kPanel, OCTAVO_TWO_WAVES) {              \
-    OCTAVO_GROUP_SHARED(shared, FormatG32<octavo::gpu::Codes>);                                                            \
-    if (a.flags & octavo::gpu::kHasMin) {                                                                                  \
-      octavo::gpu::linear_groups_wide<octavo::gpu::FormatG32<octavo::gpu::Codes, 1>>(*step_, a, shared);                   \
-    } else {                                                                                                               \
-      octavo::gpu::linear_groups_wide<octavo::gpu::FormatG32<octavo::gpu::Codes, 0>>(*step_, a, shared);                   \
-    }                                                                                                                      \
+    using Format = octavo::gpu::FormatG32<octavo::gpu::Codes, true>;                                                       \
+    OCTAVO_GROUP_SHARED(shared, Format);                                                                                   \
+    OCTAVO_GROUPS_G32(linear_groups_wide, Codes, shared)                                                                   \
   }
 OCTAVO_LINEAR_GROUPS(q4g32, Codes4)
 OCTAVO_LINEAR_GROUPS(q5g32, Codes8)
 OCTAVO_LINEAR_GROUPS(q8g32, Codes8)
 OCTAVO_KERNEL(linear_i4, mma, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kTile, octavo::gpu::kPanel) {
-  octavo::gpu::linear_groups_few<octavo::gpu::FormatI4>(*step_, a);
+  OCTAVO_FEW_SHARED(shared);
+  octavo::gpu::linear_groups_few<octavo::gpu::FormatI4>(*step_, a, shared);
 }
 OCTAVO_KERNEL(linear_i4, mmawide, Linear, octavo::gpu::kMmaThreads, octavo::gpu::kGroupRows,
               octavo::gpu::kMmaWaves * octavo::gpu::kGroupPanels * octavo::gpu::kPanel, OCTAVO_TWO_WAVES) {
-  OCTAVO_GROUP_SHARED(shared, FormatI4);
+  OCTAVO_GROUP_SHARED(shared, octavo::gpu::FormatI4);
   octavo::gpu::linear_groups_wide<octavo::gpu::FormatI4>(*step_, a, shared);
 }
 
