@@ -5,14 +5,18 @@
 gpu.ARCH.KERNEL.SHAPE.reads  lines of 64 bytes of global memory that waves ask for, as a multiple of weights, inputs, keys,
                              values and logits read once
 gpu.ARCH.KERNEL.SHAPE.mma    matrix instructions as a multiple of those that the shape needs at least (0: none is used)
+gpu.ARCH.KERNEL.SHAPE.lds    of products: bytes that waves write to shared memory and read from it per matrix instruction,
+gpu.ARCH.KERNEL.SHAPE.slots  and the share of matrix instructions among all that waves issue; both of what twice as many inputs
+                             take more, which is the loop without its beginning and its end
 --docs writes the table of docs/gpu.md. Needs an emulator of AMD's machine code (docs/gpu.md, "How it is proven") and clang-22.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks.arm.page import markdown, written
@@ -107,6 +111,7 @@ class Packed:
     length: int
     heads: int
     head_dim: int
+    dtype: str = "f32"
     prefix: str = "varlen_attention_"
     least_mma: int = 0
 
@@ -118,7 +123,8 @@ class Packed:
         ops = GpuEagerOps(platform.native, platform.team)
         ops.begin(batch([(0, self.length)]))
         q, k, v = (values(f"packed {name}", self.length, self.heads * self.head_dim) for name in "qkv")
-        ops.varlen_attention(q, k, v, heads=self.heads, kv_heads=self.heads, scale=self.head_dim**-0.5)
+        how: dict[str, Any] = {"heads": self.heads, "kv_heads": self.heads, "scale": self.head_dim**-0.5}
+        ops.varlen_attention(q, k, v, **how, dtype=self.dtype)
         return k.nbytes + v.nbytes
 
 
@@ -143,32 +149,50 @@ class Draw:
         return logits.nbytes
 
 
+WIDE = ("bf16", "f16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128", "f8g128", "mxfp8")
 ONES = ("bf16", "f16", "w8a8", "q4_0", "q8_0", "q4_k", "i4g128", "f8row", "mxfp4")
 CASES: tuple[Product | Paged | Packed | Draw, ...] = (
     *(Product(form, rows, 1024, 64) for form in ONES for rows in (1, 16)),
-    *(Product(form, 64, 512, 256) for form in ("bf16", "f16", "w8a8", "q4_0", "i4g128", "f8g128", "mxfp8")),
-    Paged("bf16", 1024, 8, 1, 128),
-    Paged("bf16", 1024, 4, 4, 64),
-    Paged("int8", 1024, 8, 1, 128),
-    Paged("fp8", 1024, 8, 1, 128),
+    *(Product(form, 64, 512, 256) for form in WIDE),
+    *(Paged(dtype, 1024, 8, 1, 128) for dtype in ("bf16", "f16", "int8", "fp8")),
+    *(Paged(dtype, 1024, 4, 4, 64) for dtype in ("bf16", "f16", "int8", "fp8")),
     Paged("bf16", 256, 8, 1, 128, new=256),
     Paged("int8", 256, 8, 1, 128, new=256),
-    Packed(128, 2, 64),
+    Paged("fp8", 256, 8, 1, 128, new=256),
+    *(Packed(128, 2, 64, dtype) for dtype in ("f32", "bf16")),
     *(Draw(kind, 1, 32_768) for kind in KINDS),
 )
 
 
+def launches(case: Any, arch: str, folder: Path) -> tuple[list[tuple[str, Any]], int]:
+    """(kernel, what the emulator counted) of every launch of a case's op, and the bytes that it must read at least."""
+    device = emulated_device.EmulatedDevice(arch, NUM_UNITS)
+    least = case.run(GpuPlatform(device, folder))
+    return [(name, stats) for name, _, stats in device.stats if name.startswith(case.prefix)], least
+
+
+def loop_of(shorter: list[tuple[str, Any]], longer: list[tuple[str, Any]]) -> tuple[float, float]:
+    """(bytes of shared memory per matrix instruction, share of matrix instructions) of what `longer` runs beyond `shorter`."""
+
+    def more(number: Callable[[Any], int]) -> int:
+        return sum(number(stats) for _, stats in longer) - sum(number(stats) for _, stats in shorter)
+
+    issued = more(lambda stats: stats.count["MFMA"])
+    return (
+        more(lambda stats: stats.bytes["lds_read"] + stats.bytes["lds_write"]) / issued,
+        issued / more(lambda stats: stats.instructions),
+    )
+
+
 def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Two rows per case."""
+    """Two rows per case, four of a product."""
     if why := missing("rocm") or emulated_device.missing():
         raise SystemExit(why)
     folder = build(Target("rocm", args.arch))
     for case in CASES:
         if not case.prefix.startswith(tuple(args.only.split(","))):
             continue
-        device = emulated_device.EmulatedDevice(args.arch, NUM_UNITS)
-        least = case.run(GpuPlatform(device, folder))
-        mine = [(name, stats) for name, _, stats in device.stats if name.startswith(case.prefix)]
+        mine, least = launches(case, args.arch, folder)
         read = 64 * sum(stats.lines["global_load"] for _, stats in mine)
         issued = sum(stats.count["MFMA"] for _, stats in mine)
         kernel = " + ".join(dict.fromkeys(name for name, _ in mine))
@@ -178,6 +202,11 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield row(
             f"{name}.mma", "x the least", [issued / case.least_mma if case.least_mma else 0.0], what="mma", **same
         )
+        if not isinstance(case, Product):
+            continue
+        lds, slots = loop_of(mine, launches(replace(case, num_in=2 * case.num_in), args.arch, folder)[0])
+        yield row(f"{name}.lds", "bytes", [lds], what="lds", **same)
+        yield row(f"{name}.slots", "of all instructions", [slots], what="slots", **same)
 
 
 def table(found: list[dict[str, Any]]) -> str:
@@ -185,9 +214,11 @@ def table(found: list[dict[str, Any]]) -> str:
     lines: dict[tuple[str, str], dict[str, float]] = {}
     for one in found:
         lines.setdefault((one["kernel"], one["shape"]), {})[one["what"]] = one["median"]
+    header = ("kernel", "shape", "bytes read / least", "matrix instructions / least")
     return markdown(
-        ("kernel", "shape", "bytes read / least", "matrix instructions / least"),
-        ((f"`{kernel}`", shape, f"{cells['reads']:.2f}", f"{cells['mma']:.2f}" if cells["mma"] else "-")
+        (*header, "bytes of shared memory / matrix instruction", "matrix instructions / all"),
+        ((f"`{kernel}`", shape, f"{cells['reads']:.2f}", f"{cells['mma']:.2f}" if cells["mma"] else "-",
+          *((f"{cells['lds']:.0f}", f"{cells['slots']:.1%}") if "lds" in cells else "--"))
          for (kernel, shape), cells in lines.items()),
     )  # fmt: skip
 
