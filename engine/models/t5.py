@@ -1,5 +1,5 @@
-"""The encoder of T5 (sentence-T5, GTR): RMS norms before the branches, no biases, scores that are not scaled, and a learned bias of
-every head for how far apart two tokens are, stored with the first layer and used in all. Version 1.0 has plain MLPs, 1.1 gated ones.
+"""The encoder of T5 (sentence-T5, GTR): RMS norms before the branches, no biases, scores that are not scaled, and a learned bias
+of every head for how far apart two tokens are, which the first layer stores and all use. Version 1.0 has plain MLPs, 1.1 gated.
 
 A T5 takes any length; texts end at `n_positions`. Sources: Raffel et al. 2020; Ni et al. 2021; transformers `t5`.
 """
@@ -74,6 +74,4 @@ def from_hf(src: Source) -> EncoderSpec:
 
 
 _HARMLESS = ("encoder.embed_tokens.weight", "decoder.*", "lm_head.*")
-T5 = EncoderFamily(
-    "t5", from_hf, Names(_ROLES, harmless=_HARMLESS), (Names(_GATED, harmless=_HARMLESS),), is_half=True
-)
+T5 = EncoderFamily("t5", from_hf, Names(_ROLES, harmless=_HARMLESS), (Names(_GATED, harmless=_HARMLESS),), is_half=True)

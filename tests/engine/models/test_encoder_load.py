@@ -109,7 +109,11 @@ def test_what_is_not_served_is_refused(change: dict[str, Any], text: str, refere
     [
         ("jina_bert", {"position_embedding_type": "absolute"}, "position_embedding_type is 'absolute'; .* 'alibi'"),
         ("jina_bert", {"feed_forward_type": "original"}, "feed_forward_type is 'original'; .* geglu, reglu"),
-        ("t5", {"feed_forward_proj": "gated-swish"}, "feed_forward_proj is 'gated-swish'; .* relu, gated-gelu, gated-silu"),
+        (
+            "t5",
+            {"feed_forward_proj": "gated-swish"},
+            "feed_forward_proj is 'gated-swish'; .* relu, gated-gelu, gated-silu",
+        ),
         ("bert", {"is_encoder_decoder": True}, "is_encoder_decoder is True; it must be False"),
         ("mpnet", {"relative_attention_num_buckets": 64}, "num_buckets is 64; it must be 32"),
         ("new", {"position_embedding_type": "absolute"}, "position_embedding_type is 'absolute'; it must be 'rope'"),
