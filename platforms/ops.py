@@ -190,7 +190,8 @@ class Ops(Protocol):
     ) -> Array:
         """Attention inside each packed sequence, both ways (encoders) or causal; touches no pages. `window` w > 0: |i - j| <= w;
         `is_causal`: and j <= i. `bias`, a vector of heads * (2 * reach + 1): score + bias[h, reach + j - i], of keys further away
-        than `reach` as of those at that distance.
+        than `reach` as of those at that distance. Keys are a sequence's first kv_len tokens: those behind see them and are not
+        seen (not where it is causal, and not on GPUs, whose batches have no such tokens).
 
         Same arithmetic as paged_attention with keys and values of `dtype` ("bf16": q, k, v and the weights are rounded to it);
         the bias is added last; positions count from the sequence's start.

@@ -1,5 +1,6 @@
 // Runs the units of varlen_attention: attention inside each packed sequence, keys and values straight from the activations.
-// Positions count from the sequence's start; window w > 0 lets i see |i - j| <= w, and where it is causal j <= i.
+// Positions count from the sequence's start; window w > 0 lets i see |i - j| <= w, and where it is causal j <= i. Keys are a
+// sequence's first kv_len tokens (all of them, where it is causal).
 //
 // A unit is some tiles of query tokens of one kv head of a sequence, one after the other, so that what is made of its keys and
 // values (varlen_rows.inl.h) serves them all. Each level has its own way over a segment.
@@ -70,9 +71,10 @@ void varlen_units(const void* raw, const Step& step, const Lane& lane, int64_t e
     for (int64_t u = begin; u < end; ++u) {
       const auto at = units.at(u);
       const int64_t first = step.query_start[at.seq], length = step.query_start[at.seq + 1] - first;
+      const int64_t visible = step.kv_len[at.seq];
       const int64_t head0 = at.kv_head * group + at.part * shape.heads_per_part;
       const int64_t heads = smaller(shape.heads_per_part, (at.kv_head + 1) * group - head0);
-      kv.begin(a.k + first * a.ldk + at.kv_head * dim, a.ldk, a.v + first * a.ldv + at.kv_head * dim, a.ldv, length);
+      kv.begin(a.k + first * a.ldk + at.kv_head * dim, a.ldk, a.v + first * a.ldv + at.kv_head * dim, a.ldv, visible);
       for (int64_t t = at.first_tile; t < at.end_tile; ++t) {
         const int64_t start = t * shape.tokens;  // of the sequence
         tile.num_rows = smaller(length - start, shape.tokens) * heads;
@@ -81,7 +83,7 @@ void varlen_units(const void* raw, const Step& step, const Lane& lane, int64_t e
           Row& row = tile.rows[r];
           row.position = start + r / heads;
           row.low = a.window > 0 ? larger(0, row.position - a.window) : 0;
-          row.high = a.causal ? row.position : a.window > 0 ? smaller(length - 1, row.position + a.window) : length - 1;
+          row.high = a.causal ? row.position : a.window > 0 ? smaller(visible - 1, row.position + a.window) : visible - 1;
           row.alibi = a.alibi ? a.alibi[head] : 0.0f;
           row.bias = a.bias ? a.bias + head * (2 * a.reach + 1) + a.reach : nullptr;
           row.has_segment = false;

@@ -91,7 +91,7 @@ inline constexpr Field kPagedAttentionFields[] = {
     OCTAVO_FIELD(PagedAttentionArgs, group, i32),        OCTAVO_FIELD(PagedAttentionArgs, kv_type, i32),
 };
 
-// varlen_attention: inside each packed sequence, both ways or causal; float32 keys and values.
+// varlen_attention: inside each packed sequence, both ways or causal; float32 keys and values, those of its first kv_len tokens.
 struct VarlenAttentionArgs {
   const float* q;
   int64_t ldq;

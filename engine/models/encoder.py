@@ -95,9 +95,14 @@ class Encoder:
             x = _normed(ops, block.after_ffn, x)
         return _normed(ops, weights.final_norm, x)
 
-    def batch(self, sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Batch:
+    def batch(
+        self,
+        sequences: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None = None,
+        unseen: Sequence[int] | None = None,
+    ) -> Batch:
         """One step over whole sequences of token ids, packed; `types` are their segment ids (None: all 0), of which the last row
-        of the table serves those beyond it."""
+        of the table serves those beyond it. `unseen`: how many tokens at the end of each see the others and are not seen."""
         counts = [len(ids) for ids in sequences]
         total = sum(counts)
         token_types = None
@@ -110,7 +115,7 @@ class Encoder:
             token_ids=joined_ids([np.asarray(ids, np.int32) for ids in sequences]),
             positions=joined_ids([self.spec.positions(ids) for ids in sequences])[None],
             query_start=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
-            kv_len=np.array(counts, np.int32),
+            kv_len=np.array(counts, np.int32) - np.array(0 if unseen is None else unseen, np.int32),
             token_seq=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
             block_tables=[],
             logits_rows=np.zeros(0, np.int32),

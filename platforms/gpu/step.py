@@ -56,6 +56,11 @@ class Step:
         self.longest = 0 if kv_len is None or num_seqs == 0 else int(np.max(kv_len[:num_seqs]))
         new = () if query_start is None else np.diff(np.asarray(query_start)[: num_seqs + 1])
         self.most_new = int(np.max(new, initial=0))  # tokens of a sequence in this step
+        if kv_len is not None and np.any(np.asarray(kv_len)[: len(new)] < new):
+            raise PlatformError(
+                "a step has tokens that see the others of their text and are not seen (query expansion of ColBERT); GPUs do not "
+                "run those yet: take --device cpu"
+            )
 
     def num_bytes(self) -> int:
         """Of the whole step as it lies in memory."""

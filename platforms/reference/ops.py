@@ -232,11 +232,13 @@ class ReferenceOps:
             n = mine.stop - mine.start
             if n == 0:
                 continue
+            visible = int(self.batch.kv_len[s])
             at = np.arange(n, dtype=np.int32)
             low = np.maximum(at - window, 0) if window else np.zeros(n, np.int32)
-            high = np.minimum(at + window, n - 1) if window else np.full(n, n - 1, np.int32)
+            high = np.minimum(at + window, visible - 1) if window else np.full(n, visible - 1, np.int32)
             high = at if is_causal else high
-            keys = Keys(np.moveaxis(k3[mine], 1, 0), np.moveaxis(v3[mine], 1, 0), 0)
+            seen = slice(mine.start, mine.start + visible)
+            keys = Keys(np.moveaxis(k3[seen], 1, 0), np.moveaxis(v3[seen], 1, 0), 0)
             out[mine] = self._attend(rows[mine], at, keys, low, high, how)
         return out.reshape(q.shape)
 

@@ -132,8 +132,8 @@ FAULTS = [
     Fault(
         "varlen_window_one_too_wide",
         VARLEN,
-        "smaller(length - 1, row.position + a.window)",
-        "smaller(length - 1, row.position + a.window + 1)",
+        "smaller(visible - 1, row.position + a.window)",
+        "smaller(visible - 1, row.position + a.window + 1)",
         "tests/kernels/test_varlen_attention.py::test_a_window_cuts_both_ways",
     ),
     Fault(

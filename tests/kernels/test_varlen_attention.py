@@ -128,3 +128,34 @@ def test_a_long_sequence_of_many_tiles_has_the_reference_bits(dtype: str, level:
     for window in (0, 40):
         found = run(eager(level, threads=2), lengths, inputs(1067, 2, 2, dim), 2, 2, window=window, dtype=dtype)
         assert_bits(found, wanted(lengths, 2, 2, dim, dtype, window))
+
+
+@pytest.mark.parametrize(("dtype", "level"), LEVELS)
+def test_tokens_beyond_kv_len_see_the_others_and_are_not_seen(dtype: str, level: str) -> None:
+    """Rows of the keys alone are those of the sequences cut there, and no value of the rest reaches any row."""
+    lengths, seen = (40, 9, 33), (37, 4, 33)
+    x = inputs(sum(lengths), 2, 1, 32)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+
+    def beyond(values: list[np.ndarray]) -> np.ndarray:
+        ops = eager(level, threads=2)
+        batch = batch_of([(0, n) for n in lengths], np.zeros((3, 1), np.int32))
+        batch.kv_len = np.array(seen, np.int32)
+        ops.begin(batch)
+        out: np.ndarray = ops.varlen_attention(*values, heads=2, kv_heads=1, scale=32**-0.5, dtype=dtype)
+        return out
+
+    found = beyond(x)
+    kept = np.concatenate([np.arange(start, start + n) for start, n in zip(starts, seen, strict=False)])
+    cut = run(eager(level), seen, [np.ascontiguousarray(part[kept]) for part in x], 2, 1, dtype=dtype)
+    assert_bits(np.ascontiguousarray(found[kept]), cut, "rows of keys")
+    spoilt = [x[0], *(part.copy() for part in x[1:])]
+    rest = np.setdiff1d(np.arange(len(x[0])), kept)
+    for part in spoilt[1:]:
+        part[rest] = np.nan
+    assert_bits(beyond(spoilt), found, "rows with spoilt rest")
+    reference = ReferenceOps()
+    batch = batch_of([(0, n) for n in lengths], np.zeros((3, 1), np.int32))
+    batch.kv_len = np.array(seen, np.int32)
+    reference.begin(batch)
+    assert_bits(found, reference.varlen_attention(*x, heads=2, kv_heads=1, scale=32**-0.5, dtype=dtype), "reference")

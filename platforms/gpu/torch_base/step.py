@@ -68,11 +68,12 @@ class Step:
         return self._made(("causal", window), self._at, low, self._at)
 
     def packed(self, window: int, is_causal: bool) -> list[Bucket]:
-        """Queries that see their whole packed sequence, or what is at most `window` tokens away; none behind them if causal."""
+        """Queries that see all keys of their packed sequence (its first kv_len tokens), or what is at most `window` tokens away;
+        none behind them if causal."""
         starts = self.batch.query_start.astype(np.int64)
         owner = self.batch.token_seq
         at = np.arange(self.batch.num_tokens, dtype=np.int64) - starts[owner]
-        last = starts[owner + 1] - starts[owner] - 1
+        last = self.batch.kv_len.astype(np.int64)[owner] - 1
         low = np.maximum(at - window, 0) if window else np.zeros_like(at)
         high = at if is_causal else np.minimum(at + window, last) if window else last
         return self._made(("packed causal" if is_causal else "packed", window), at, low, high)
