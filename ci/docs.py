@@ -40,7 +40,7 @@ def models() -> str:
 
 def encoders() -> str:
     """One row per architecture of encoders: its golden cases."""
-    from tests.golden import tiny_encoders, tiny_heads
+    from tests.golden import tiny_encoders, tiny_heads, tiny_tokens
 
     from octavo.engine.models import registry
 
@@ -48,6 +48,7 @@ def encoders() -> str:
     for name, (module, _) in {**registry.ENCODERS, **registry.BARE}.items():
         cases = [case for case, config in tiny_encoders.ALL.items() if config["architectures"][0] == name]
         cases += [case for case in tiny_heads.CASES if tiny_heads.config(case)["architectures"][0] == name]
+        cases += [case for case, (how, _) in tiny_tokens.CASES.items() if how == "stanford" and name == "HF_ColBERT"]
         cases = list(dict.fromkeys(cases))  # one name may be in both
         rows.append((f"`{name}`", f"[{module}.py](engine/models/{module}.py)", ", ".join(cases)))
     return table(("encoder (config.json)", "code", "golden cases"), rows)

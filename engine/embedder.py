@@ -21,11 +21,14 @@ from octavo.engine.errors import RequestError
 from octavo.engine.loading.config import open_model
 from octavo.engine.loading.source import Progress
 from octavo.engine.model_text import text_of
+from octavo.engine.pooling.late import LateTexts, Sparse
 from octavo.engine.pooling.modules import Similarity
 from octavo.engine.pooling.opened import open_encoder
 from octavo.engine.pooling.options import encoder_config
+from octavo.engine.pooling.outputs import ROLES, Output, Role
 from octavo.engine.pooling.runner import NOT_FINITE, EmbeddingRunner
-from octavo.engine.pooling.texts import TRUNCATIONS, Texts, Truncation, steps
+from octavo.engine.pooling.texts import TRUNCATIONS, Item, Texts, Truncation, steps
+from octavo.engine.pooling.token_runner import Made, TokenRunner
 from octavo.platforms.types import F32
 
 Text = str | Sequence[int]
@@ -40,6 +43,19 @@ class Embedding:
     """
 
     vector: F32 | None
+    num_tokens: int = 0
+    truncated_from: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What a text became, as far as it was asked for: `dense` float32 [dim], `sparse` weights of entries of the vocabulary,
+    `multi_vector` float32 [tokens that count, dim]. The rest as of `Embedding`; with an `error` there is nothing else."""
+
+    dense: F32 | None = None
+    sparse: Sparse | None = None
+    multi_vector: F32 | None = None
     num_tokens: int = 0
     truncated_from: int = 0
     error: str = ""
@@ -74,7 +90,17 @@ class Embedder:
         )
         self.max_batch_tokens = opened.max_batch_tokens
         self.max_num_seqs = opened.max_num_seqs
-        self._runner = EmbeddingRunner.of(opened)
+        late = self.pipeline.late
+        self._late = None if late is None else LateTexts(text.tokenizer, self.pipeline, late, opened.encoder.spec.vocab)
+        self._runner = EmbeddingRunner.of(opened) if "dense" in self.outputs else None
+        self._tokens = TokenRunner(opened) if self.outputs != ("dense",) else None
+        names = (self.tokenizer.bos_id, *self.tokenizer.eos_ids, self.tokenizer.pad_id, self.tokenizer.unk_id)
+        self._never_weighed = frozenset(i for i in names if i is not None)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What the model makes of a text: dense, sparse, multi_vector; `embed` gives the first, `encode_each` all."""
+        return self.pipeline.outputs
 
     @property
     def dim(self) -> int:
@@ -130,8 +156,11 @@ class Embedder:
         `dimensions`: the first so many values, of length 1 again where vectors are. `normalize`: other than the model's modules
         say. RequestError for options that cannot be.
         """
-        if truncate not in TRUNCATIONS:
-            raise RequestError(f"truncate is {truncate!r}; it must be error, start or end", param="truncate")
+        if self._runner is None:
+            raise RequestError(
+                f"this model gives {' and '.join(self.outputs)}, no vector of a whole text; use encode_each"
+            )
+        _check_truncation(truncate)
         given = self.texts.prompt(prompt_name, prompt)
         num_dims = self.texts.dimensions(dimensions)
         normalizes = self.pipeline.normalizes if normalize is None else normalize
@@ -149,10 +178,72 @@ class Embedder:
                     found[place] = Embedding(vector, len(item.ids), item.truncated_from)
         return found
 
+    def encode_each(
+        self,
+        texts: Text | Sequence[Text],
+        *,
+        outputs: Sequence[Output] | None = None,
+        role: Role | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate: Truncation = "error",
+    ) -> list[Encoding]:
+        """One `Encoding` per text, every output that is asked for (default: all that the model gives) from one pass.
+
+        `role`: whether texts are queries or documents (the default), for models that treat them differently: markers before
+        them, lengths, expansion of queries, and tokens whose vectors do not count. The rest as of `embed_each`.
+        """
+        wanted = self.outputs if outputs is None else tuple(outputs)
+        if isinstance(outputs, str) or not wanted or not set(wanted) <= set(self.outputs):
+            raise RequestError(f"outputs is {outputs!r}; this model gives {', '.join(self.outputs)}", param="outputs")
+        if role not in (None, *ROLES):
+            raise RequestError(f"role is {role!r}; it must be query or document", param="role")
+        _check_truncation(truncate)
+        if self._tokens is None:
+            how: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt, "truncate": truncate}
+            dense = self.embed_each(texts, **how)
+            return [Encoding(one.vector, None, None, one.num_tokens, one.truncated_from, one.error) for one in dense]
+        late, side = self._late, role or "document"
+        if late is not None and late.late.has_roles:
+            given = self.texts.prompt(prompt_name, prompt) if prompt_name or prompt else ""
+            items = [late.item(text, side, truncate, given) for text in _listed(texts)]
+        else:
+            given = self.texts.prompt(prompt_name, prompt)
+            items = [self.texts.item(text, given, truncate) for text in _listed(texts)]
+        found = [Encoding(error=item.error) for item in items]
+        for places in steps(items, self.max_batch_tokens, self.max_num_seqs):
+            step = [items[place] for place in places]
+            unseen = [item.num_unseen for item in step]
+            made = self._tokens.made([item.ids for item in step], wanted, unseen)
+            for place, item, one in zip(places, step, made, strict=True):
+                found[place] = self._encoding(item, one, wanted, side)
+        return found
+
+    def _encoding(self, item: Item, made: Made, wanted: Sequence[Output], role: Role) -> Encoding:
+        """What was made of a text, without what does not count."""
+        sparse = vectors = None
+        if made.entries is not None:
+            sparse = Sparse.of(made.entries)
+        elif made.weights is not None:
+            sparse = Sparse.of_tokens(item.ids, made.weights, self._never_weighed)
+        if made.vectors is not None and self._late is not None:
+            vectors = self._late.kept(item.ids, made.vectors, role)
+        given = {"dense": made.dense, "sparse": sparse, "multi_vector": vectors}
+        if any(given[name] is None for name in wanted):
+            return Encoding(error=NOT_FINITE)
+        return Encoding(made.dense, sparse, vectors, len(item.ids), item.truncated_from)
+
     def close(self) -> None:
         """Lets go of the work area and the device; the object embeds nothing afterwards."""
-        self._runner.close()
+        for runner in (self._runner, self._tokens):
+            if runner is not None:
+                runner.close()
         self.platform.close()
+
+
+def _check_truncation(truncate: str) -> None:
+    if truncate not in TRUNCATIONS:
+        raise RequestError(f"truncate is {truncate!r}; it must be error, start or end", param="truncate")
 
 
 def _listed(texts: object) -> list[object]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from octavo.platforms.reference.f32 import div, exp, gelu, log, sigmoid, silu, tanh
+from octavo.platforms.reference.f32 import div, exp, gelu, log, sigmoid, silu, sqrt, sum16_squares, tanh
 
-__all__ = ["div", "exp", "gelu", "log", "sigmoid", "silu", "tanh"]
+__all__ = ["div", "exp", "gelu", "log", "sigmoid", "silu", "sqrt", "sum16_squares", "tanh"]

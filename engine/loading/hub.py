@@ -26,6 +26,8 @@ SMALL_FILES = (
     "[0-9]_*/config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
+    "artifact.metadata",  # of ColBERT
+    *("sparse_linear.pt", "colbert_linear.pt"),  # of bge-m3, read without running them
     "adapter_config.json",
     "chat_template.jinja",
     "chat_template.json",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from octavo.engine.errors import ModelError
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models import registry
 from octavo.engine.models.change import Change
@@ -54,9 +55,18 @@ class BareDecoder:
         """Hidden states [T, hidden] of every token, behind the last norm."""
         return self.weights.final_norm(ops, through_layers(ops, self.spec, self.weights))
 
-    def batch(self, sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Batch:
+    def batch(
+        self,
+        sequences: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None = None,
+        unseen: Sequence[int] | None = None,
+    ) -> Batch:
         """One step over whole sequences of token ids, packed; decoders have no segments."""
         del types
+        if unseen is not None and any(unseen):
+            raise ModelError(
+                "queries with tokens that are not seen (expansion of ColBERT) are served for encoders, not decoders"
+            )
         counts = [len(ids) for ids in sequences]
         return Batch(
             token_ids=joined_ids([np.asarray(ids, np.int32) for ids in sequences]),

@@ -66,6 +66,7 @@ _BERT_HEADS = {
     "masked_norm": "cls.predictions.transform.LayerNorm",
     "masked_out": "cls.predictions",
     "masked_decoder": "cls.predictions.decoder",
+    "vectors_out": "linear",
     "sequence_dense": "bert.pooler.dense",
     "sequence_out": "classifier",
     "token_out": "classifier",
@@ -167,6 +168,8 @@ def _head(cfg: Description, kind: HeadKind, masked_activation: Activation) -> He
             norm_eps=cfg.number("layer_norm_eps", 1e-12),
             is_tied=cfg.flag("tie_word_embeddings", True),
         )
+    if kind == "vectors":
+        return HeadSpec(kind, 0, has_out_bias=False)
     return classification(cfg, kind, activation="tanh" if kind == "sequence" else None)
 
 

@@ -169,8 +169,9 @@ class _Loader(Tensors):
             role = "tokens" if head.is_tied else "masked_decoder"
             if not head.is_tied and self.name("masked_decoder", 0, "bias") in self.checkpoint:
                 biased = role  # newer files untie it, too
-        bias = self.raw(biased, (head.num_out,), what="bias") if head.has_out_bias else None
-        out = self.weights.linear([self.raw(role, (head.num_out, hidden))], bias)
+        num_out = head.num_out or self.checkpoint.info(self.name(role, 0, "weight")).shape[0]
+        bias = self.raw(biased, (num_out,), what="bias") if head.has_out_bias else None
+        out = self.weights.linear([self.raw(role, (num_out, hidden))], bias)
         self.give_back()
         return Head(head, dense, norm, out)
 

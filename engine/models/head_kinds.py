@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-HeadKind = Literal["masked", "sequence", "token"]
+HeadKind = Literal["masked", "sequence", "token", "vectors"]
 
 #: endings of architecture names -> the head that such a checkpoint has
 KINDS: dict[str, HeadKind] = {
@@ -12,8 +12,12 @@ KINDS: dict[str, HeadKind] = {
     "ForSequenceClassification": "sequence",
     "ForTokenClassification": "token",
 }
+#: architectures that are a linear layer over an encoder and nothing else
+VECTORS = ("HF_ColBERT",)
 
 
 def kind_of(architecture: str) -> HeadKind | None:
     """The head of checkpoints of this architecture; None: hidden states are all they give."""
+    if architecture in VECTORS:
+        return "vectors"
     return next((kind for ending, kind in KINDS.items() if architecture.endswith(ending)), None)

@@ -2,8 +2,9 @@
 
 All have one form, norm(act(dense(x))) and then `out`, of which the first three may be missing. "masked": scores of every entry of
 the vocabulary, per token; "token": scores of labels, per token; "sequence": scores of labels, of a sequence's first token or
-of the mean of its tokens. Tensors have the roles `{kind}_dense`, `{kind}_norm` and `{kind}_out` of the family's `Names`;
-`masked_decoder` is the name of a masked head's matrix where it is not the token table.
+of the mean of its tokens; "vectors": a vector per token, as ColBERT makes them. Tensors have the roles `{kind}_dense`,
+`{kind}_norm` and `{kind}_out` of the family's `Names`; `masked_decoder` is the name of a masked head's matrix where it is not the
+token table.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _MAX_LABELS = 1 << 20
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """`num_out` scores. `activation` and `norm_eps` None: there is no dense layer, or no norm, in front of the last layer."""
+    """`num_out` scores (0: as many as the last layer has outputs). `activation` and `norm_eps` None: there is no dense layer, or
+    no norm, in front of the last layer."""
 
     kind: HeadKind
     num_out: int

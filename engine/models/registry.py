@@ -43,6 +43,7 @@ def _with_heads(stem: str, module: str, name: str) -> dict[str, tuple[str, str]]
 ENCODERS: dict[str, tuple[str, str]] = {
     "BertModel": ("bert", "BERT"),
     **_with_heads("Bert", "bert", "BERT"),
+    "HF_ColBERT": ("bert", "BERT"),
     "RobertaModel": ("bert", "ROBERTA"),
     **_with_heads("Roberta", "bert", "ROBERTA"),
     "XLMRobertaModel": ("bert", "ROBERTA"),

@@ -56,6 +56,12 @@ class TextEncoder(Protocol):
         """Hidden states [T, hidden] of every token, behind the last norm."""
         ...
 
-    def batch(self, sequences: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Batch:
-        """One step over whole sequences of token ids, packed; `types` are their segment ids, where the model has some."""
+    def batch(
+        self,
+        sequences: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None = None,
+        unseen: Sequence[int] | None = None,
+    ) -> Batch:
+        """One step over whole sequences of token ids, packed; `types` are their segment ids, where the model has some; `unseen`:
+        how many tokens at the end of each see the others and are not seen."""
         ...

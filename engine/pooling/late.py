@@ -1,0 +1,111 @@
+"""The text side of models that give a vector per token: markers, lengths and expansion of queries and documents, and which
+tokens' vectors count; weights of entries from weights of tokens.
+
+Invariants: those of `texts`. Marker and expansion are special tokens, which no text can spell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from octavo.engine.errors import ModelError
+from octavo.engine.pooling.modules import Pipeline
+from octavo.engine.pooling.outputs import Late, Role
+from octavo.engine.pooling.texts import Item, Texts, Truncation
+from octavo.engine.text.tokenizer import Tokenizer
+from octavo.platforms.types import F32, I32
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Weights above 0 by entry of the vocabulary: `ids` int32 ascending, `weights` float32 of the same length."""
+
+    ids: I32
+    weights: F32
+
+    @classmethod
+    def of(cls, entries: F32) -> Sparse:
+        """Of a weight for every entry."""
+        ids = np.flatnonzero(entries > 0).astype(np.int32)
+        return cls(ids, np.ascontiguousarray(entries[ids]))
+
+    @classmethod
+    def of_tokens(cls, tokens: Sequence[int], weights: F32, left_out: frozenset[int]) -> Sparse:
+        """The largest weight of each token, without those that are left out."""
+        best: dict[int, np.float32] = {}
+        for token, weight in zip(tokens, weights, strict=True):
+            if token not in left_out and weight > best.get(token, np.float32(0)):
+                best[token] = weight
+        ids = sorted(best)
+        return cls(np.array(ids, np.int32), np.array([best[token] for token in ids], np.float32))
+
+
+class LateTexts:
+    """Items of queries and documents. ModelError for a marker or an expansion that the tokenizer does not have."""
+
+    def __init__(self, tokenizer: Tokenizer, pipeline: Pipeline, late: Late, vocab_size: int) -> None:
+        self.late = late
+        prefixes: Mapping[Role, str] = dict(late.prefixes)
+        lengths: Mapping[Role, int] = dict(late.lengths)
+        self._texts: dict[Role, Texts] = {}
+        expansion = late.expansion
+        self._filler = -1 if expansion is None else _filler(tokenizer, expansion.token)
+        roles: tuple[Role, ...] = ("query", "document")
+        for role in roles:
+            most = min(lengths.get(role, pipeline.max_tokens), pipeline.max_tokens)
+            if role == "query" and expansion is not None:
+                floor = min(expansion.length, pipeline.max_tokens)
+                most = floor if expansion.is_fixed else max(most, floor)
+            marker = _marker(tokenizer, prefixes.get(role, ""))
+            self._texts[role] = Texts(tokenizer, replace(pipeline, max_tokens=most), vocab_size, marker=marker)
+        special = {tokenizer.token_id(word) for word in late.skip_words} - {None, tokenizer.unk_id}
+        self._skipped = np.array(sorted(i for i in special if i is not None), np.int64)
+
+    def item(self, text: object, role: Role, truncate: Truncation, prompt: str = "") -> Item:
+        """A text's tokens with marker and expansion, or why it has none."""
+        item, expansion = self._texts[role].item(text, prompt, truncate), self.late.expansion
+        if item.error or role != "query" or expansion is None:
+            return item
+        count = max(0, min(expansion.length, self._texts[role].rules.max_tokens) - len(item.ids))
+        return replace(item, ids=[*item.ids, *[self._filler] * count], num_unseen=0 if expansion.attends else count)
+
+    def kept(self, ids: Sequence[int], vectors: F32, role: Role) -> F32:
+        """The vectors that count."""
+        keeps = np.ones(len(ids), bool)
+        if self.late.skips_first:
+            keeps[0] = False
+        if role in self.late.skip_roles and len(self._skipped):
+            keeps &= ~np.isin(np.asarray(ids), self._skipped)
+        return np.ascontiguousarray(vectors[keeps])
+
+
+def max_sim(query: F32, document: F32) -> float:
+    """How well a document's vectors answer a query's: the sum over the query's of the largest product."""
+    return float((query @ document.T).max(axis=1).sum()) if len(document) else 0.0
+
+
+def _marker(tokenizer: Tokenizer, prefix: str) -> list[int]:
+    """A prefix as the tokens that it is: one entry of the vocabulary and text behind it, or text alone."""
+    words = prefix.split(None, 1)
+    if not words:
+        return []
+    for marker, rest in ((prefix, ""), (words[0], words[1] if len(words) > 1 else "")):
+        found = tokenizer.token_id(marker)
+        if found is not None:
+            return [found, *(tokenizer.encode(rest, add_special=False) if rest else [])]
+    return tokenizer.encode(prefix, add_special=False)
+
+
+def _filler(tokenizer: Tokenizer, token: str | None) -> int:
+    """What queries are expanded with."""
+    found = tokenizer.mask_id if token is None else tokenizer.token_id(token)
+    if found is None and token is None and tokenizer.eos_ids:
+        found = tokenizer.eos_ids[0]
+    if found is None:
+        raise ModelError(
+            f"queries are to be expanded with {token or 'the mask token'}, which the tokenizer does not have"
+        )
+    return found
