@@ -57,3 +57,9 @@ def test_more_groups_of_pages_than_a_step_holds_are_refused() -> None:
     tables = [np.zeros((1, 1), np.int32)] * (MAX_GROUPS + 1)
     with pytest.raises(PlatformError, match="9 KV groups"):
         Step(0, 0, 0, None, None, None, None, None, None, None, 0, tables)
+
+
+def test_tokens_that_are_not_seen_are_refused() -> None:
+    ids, start = np.arange(5, dtype=np.int32), np.array([0, 5], np.int32)
+    with pytest.raises(PlatformError, match="see the others of their text and are not seen"):
+        Step(5, 1, 1, ids, ids[None], start, np.array([4], np.int32), ids * 0, None, ids[:1], 0, [])
