@@ -154,7 +154,8 @@ void fill_module(py::module_& m, const char* platform) {
   m.def("levels", &levels, "Level name -> required feature bits, slowest first.");
   m.def("kernels", &kernels, "Rows (op, name, level, required bits, field names).");
 
-  py::class_<Arena>(m, "Arena", py::buffer_protocol(), "Zeroed, 2 MiB-aligned memory of `bytes`, touched only when used.")
+  const auto own = py::module_local();  // tests load the emulated module, which has the same classes, beside this one
+  py::class_<Arena>(m, "Arena", py::buffer_protocol(), own, "Zeroed, 2 MiB-aligned memory of `bytes`, touched only when used.")
       .def(py::init<int64_t>(), py::arg("bytes"))
       .def_property_readonly("address", [](const Arena& a) { return reinterpret_cast<uintptr_t>(a.start()); })
       .def_property_readonly("bytes", &Arena::bytes)
@@ -163,8 +164,7 @@ void fill_module(py::module_& m, const char* platform) {
       });
 
 #if defined(__linux__)
-  py::class_<FileMap>(m, "FileMap", py::buffer_protocol(), py::module_local(),  // beside the emulated module's own
-                      "A file mapped read-only; see csrc_common/exec/file_map.h.")
+  py::class_<FileMap>(m, "FileMap", py::buffer_protocol(), own, "A file mapped read-only; see csrc_common/exec/file_map.h.")
       .def(py::init<int, int64_t>(), py::arg("fd"), py::arg("bytes"))
       .def("settle", &FileMap::settle, py::arg("at"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>())
       .def_buffer([](FileMap& f) {

@@ -38,7 +38,7 @@ class Kernel:
 def module_named(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
-    except ImportError:
+    except ModuleNotFoundError:
         return None
 
 
