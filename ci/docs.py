@@ -60,7 +60,7 @@ def formats() -> str:
 
     rows = []
     for form in FORMATS:
-        if form.is_packed_everywhere or form.name in ("f32", "f16", "bf16"):
+        if (form.is_quantized and form.is_supported) or form.name in ("f32", "f16", "bf16"):
             bits = f"{form.bits_per_weight:g}"
             group = "a row" if form.group == 0 else str(form.group) if form.group > 1 else "-"
             where = [
@@ -68,11 +68,13 @@ def formats() -> str:
                 for kind, is_read in (
                     ("GGUF", form.gguf_type is not None),
                     ("safetensors", form.safetensors_dtype is not None),
-                    ("compressed-tensors", form.has_scales_apart),
+                    ("compressed-tensors", form.has_scales_apart and form.name != "mxfp8"),
+                    ("fp8", form.name in ("f8row", "f8g128")),
                 )
                 if is_read
             ]
-            rows.append((f"`{form.name}`", bits, group, ", ".join(where)))
+            if where:
+                rows.append((f"`{form.name}`", bits, group, ", ".join(where) + " (GPUs)" * form.is_gpu_only))
     return table(("format", "bits per weight", "weights per scale", "read from"), rows)
 
 

@@ -19,7 +19,7 @@ from octavo.platforms.cpu.packed_cache import PackedCache
 from octavo.platforms.limits import read_limits
 from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.tensors import stack_bias, stack_sizes, vector
-from octavo.platforms.stored import damage, quantized_rows
+from octavo.platforms.stored import damage, quantized_rows, refuse_gpu_only
 from octavo.platforms.types import RawTensor
 from octavo.quant.formats import format_named
 
@@ -240,6 +240,7 @@ class PackedWeights:
         try:
             return packed_format(form, scales, has_zeros=has_zeros)
         except KeyError:
+            refuse_gpu_only(tensor.name, form, self.native.platform)
             raise PlatformError(
                 f"{tensor.name}: no {self.native.platform} kernel runs format {form}; it runs {', '.join((*PACKED, *APART))}"
             ) from None

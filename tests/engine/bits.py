@@ -89,15 +89,15 @@ def prompts(lengths: Sequence[int], first_seed: int = 100) -> dict[int, list[int
     return {first_seed + i: rng.integers(0, tiny.VOCAB, n).tolist() for i, n in enumerate(lengths)}
 
 
-def write_quantized(case: str, form: str, path: Path) -> Path:
-    """The case as GGUF with every linear weight in `form` (norms stay float32)."""
+def write_quantized(case: str, form: str, path: Path, *, but: str = "") -> Path:
+    """The case as GGUF with every linear weight in `form` (norms, and the tensor `but`, stay float32)."""
     plain = tiny_gguf.write_gguf(case, path.with_suffix(".f32.gguf"))
     source, writer = GGUFFile.open(plain), GGUFWriter()
     for key, value in source.metadata.items():
         writer.add(key, value)
     for name, info in source.tensors.items():
         values = source.data(name).view(np.float32).reshape(info.shape)
-        is_matrix = len(info.shape) == 2 and info.shape[1] % BY_NAME[form].block_size == 0
+        is_matrix = name != but and len(info.shape) == 2 and info.shape[1] % BY_NAME[form].block_size == 0
         raw = pack(form, values) if is_matrix else values.view(np.uint8)
         writer.add_tensor(name, form if is_matrix else "f32", info.shape, np.ascontiguousarray(raw).view(np.uint8))
     writer.write(path)

@@ -1,8 +1,9 @@
-"""Tiny checkpoints as compressed-tensors writes them: every `*_proj` quantized, W8A8 or W4A16.
+"""Tiny checkpoints as compressed-tensors writes them: every `*_proj` quantized, W8A8, W4A16, or E4M3 (f8row, f8tensor: one scale
+per matrix, f8g128: blocks of 128 x 128); the latter also as transformers and DeepSeek do (`fp8_description`).
 
 `quantized(config, form)` gives the tensors, the config.json and the float values that the integers stand for. Packing here is
-written against the format's description, not with the loader's own code; release 0.20.1 of the library reads and writes the
-same bytes.
+written against the format's description, not with the loader's own code; of integers, release 0.20.1 of the library reads and
+writes the same bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.cases.common import normal
 from tests.golden import tiny
 
 from octavo.quant import load
+from octavo.quant.fp8 import E4M3FN
 
 WIDE = {**tiny.CASES["llama"], "hidden_size": 128, "intermediate_size": 256}  # whole groups of 128
 Arrays = dict[str, NDArray[Any]]
@@ -28,7 +30,8 @@ _DTYPES = {
     "|i1": "I8",
     "<i4": "I32",
     "<i8": "I64",
-}  # no uint16 is stored here
+    "|u1": "F8_E4M3",
+}  # no uint16 nor uint8 is stored here
 
 
 def rounded(scale: NDArray[Any], kind: str) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -53,6 +56,8 @@ def quantized_module(
     name: str, weight: NDArray[np.float32], form: str, *, is_symmetric: bool = True, scale_type: str = "bf16"
 ) -> tuple[Arrays, NDArray[np.float32]]:
     """(tensors, values) of one module, rounded to nearest."""
+    if form.startswith("f8"):
+        return float_module(name, weight, form, scale_type)
     if form == "w8a8":
         scale, wide = rounded(np.abs(weight).max(axis=1, keepdims=True) / 127, scale_type)
         codes = np.clip(np.rint(weight / wide), -128, 127)
@@ -79,8 +84,50 @@ def quantized_module(
     return tensors, ((codes - zero[:, :, None]).astype(np.float32) * wide).reshape(weight.shape)
 
 
+def float_module(
+    name: str, weight: NDArray[np.float32], form: str, scale_type: str
+) -> tuple[Arrays, NDArray[np.float32]]:
+    """The same of E4M3 codes."""
+    if form == "f8g128":
+        padded = np.pad(weight, [(0, -n % 128) for n in weight.shape])
+        peaks = np.abs(padded.reshape(padded.shape[0] // 128, 128, -1, 128)).max(axis=(1, 3))
+    else:
+        peaks = np.abs(weight).max(axis=1, keepdims=True) if form == "f8row" else np.abs(weight).max().reshape(1)
+    scale, wide = rounded(peaks / 448, scale_type)
+    each = np.repeat(np.repeat(wide, 128, 0), 128, 1)[: len(weight), : weight.shape[1]] if form == "f8g128" else wide
+    codes = E4M3FN.encode(weight / each)
+    return {f"{name}.weight": codes, f"{name}.weight_scale": scale}, E4M3FN.decode(codes) * each
+
+
+def float_description(form: str) -> dict[str, Any]:
+    """The quantization_config of one group of E4M3 weights."""
+    is_block = form == "f8g128"
+    common = {"num_bits": 8, "type": "float", "symmetric": True, "actorder": None, "observer_kwargs": {}}
+    weights = {
+        **common, "dynamic": False, "observer": "minmax", "group_size": None, "block_structure": [128, 128] if is_block else None,
+        "strategy": {"f8row": "channel", "f8tensor": "tensor", "f8g128": "block"}[form],
+    }  # fmt: skip
+    inputs = {
+        **common, "dynamic": True, "observer": None, "block_structure": None, "strategy": "group" if is_block else "token",
+        "group_size": 128 if is_block else None,
+    }  # fmt: skip
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs, "output_activations": None}
+    group["format"] = "float-quantized"
+    return {**description("w8a8"), "format": "float-quantized", "config_groups": {"group_0": group}}
+
+
+def fp8_description(form: str) -> dict[str, Any]:
+    """The same as transformers' FineGrainedFP8Config says it."""
+    block = {"weight_block_size": [128, 128]} if form == "f8g128" else {}
+    return {
+        "quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "modules_to_not_convert": ["lm_head"], **block,
+    }  # fmt: skip
+
+
 def description(form: str, *, is_symmetric: bool = True) -> dict[str, Any]:
     """The quantization_config of one group, with the keys that the library writes."""
+    if form.startswith("f8"):
+        return float_description(form)
     is_int8 = form == "w8a8"
     common = {"type": "int", "block_structure": None, "actorder": None, "observer_kwargs": {}}
     weights = {

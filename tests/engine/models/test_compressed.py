@@ -155,8 +155,12 @@ def set_whole(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 REFUSED = [
-    ("w8a8", set_whole("quant_method", "gptq"), r"quantization_config: quant_method is 'gptq'; it must be 'compressed"),
-    ("w8a8", set_whole("format", "float-quantized"), r"format is 'float-quantized'; it must be one of int-quantized"),
+    (
+        "w8a8",
+        set_whole("quant_method", "gptq"),
+        r"quantization_config: quant_method is 'gptq'; it must be one of 'compressed",
+    ),
+    ("w8a8", set_whole("format", "naive-quantized"), r"format is 'naive-quantized'; it must be one of int-quantized"),
     ("w8a8", set_whole("quantization_status", "frozen"), r"quantization_status is 'frozen'; it must be 'compressed'"),
     ("w8a8", set_whole("kv_cache_scheme", {"num_bits": 8}), r"kv_cache_scheme is"),
     ("w8a8", set_whole("sparsity_config", {"format": "sparse-24-bitmask"}), r"sparsity_config is .*sparse weights"),
@@ -169,7 +173,7 @@ REFUSED = [
     ),
     ("w8a8", set_whole("ignore", "lm_head"), r"ignore is 'lm_head'; it must be a list of names"),
     ("w8a8", set_group("targets", None), r"targets is missing; it must be a list of names"),
-    ("w8a8", set_group("input_activations", None), r"input_activations is missing; it must be a table"),
+    ("w8a8", set_group("input_activations", None), r"input_activations is missing; .*W8A16 is not served"),
     ("w8a8", set_group("output_activations", {"num_bits": 8}), r"output_activations is"),
     ("w8a8", set_group("weights", None), r"weights is missing; it must be a table"),
     ("w8a8", set_inputs("dynamic", False), r"input_activations: dynamic is False; it must be True"),
@@ -179,12 +183,13 @@ REFUSED = [
     ("w8a8", set_weights("symmetric", False), r"weights: symmetric is False; it must be True"),
     ("w8a8", set_weights("strategy", "tensor"), r"weights of 8 bits, strategy 'tensor'.*served are 8 bits by channel"),
     ("w8a8", set_weights("num_bits", 6), r"weights of 6 bits"),
-    ("w8a8", set_weights("type", "float"), r"type is 'float'; it must be 'int'"),
+    ("w8a8", set_weights("type", "float"), r"format 'int-quantized', type 'float'; served are"),
+    ("w8a8", set_weights("type", "bits"), r"type is 'bits'; it must be 'int', 'float'"),
     ("w8a8", set_weights("rotation", "hadamard"), r"not understood .*rotation='hadamard'"),
     ("i4g32", set_weights("group_size", 48), r"group_size is 48; it must be one of 32, 64, 128"),
     ("i4g32", set_weights("actorder", "group"), r"actorder is 'group'; it must be False, 'weight', 'static'"),
     ("i4g32", set_weights("strategy", "channel"), r"weights of 4 bits, strategy 'channel'"),
-    ("i4g32", set_weights("num_bits", 8), r"weights of 8 bits, strategy 'group', format 'pack-quantized'"),
+    ("i4g32", set_weights("num_bits", 8), r"input_activations is missing; .*W8A16 is not served"),
     ("i4g32", set_group("input_activations", {"num_bits": 8}), r"input_activations is .* null for 4-bit weights"),
     ("i4g32", set_group("format", "marlin-24"), r"format 'marlin-24'"),
 ]
