@@ -3,6 +3,7 @@
 #include "gpu/attention.inl.h"
 #include "gpu/attention_mma.inl.h"
 #include "gpu/attention_mma_varlen.inl.h"
+#include "gpu/attention_mma_varlen_bf16.inl.h"
 #include "gpu/greedy_head.inl.h"
 #include "gpu/kv_append.inl.h"
 #include "gpu/linear.inl.h"

@@ -145,28 +145,6 @@ struct ManyShared {
   int32_t *keys, *values;
 };
 
-template <class F>
-OCTAVO_GPU_FN void finish_rows(F& flash, const Work& w, int32_t first_row) {
-  const PagedAttentionArgs& a = w.rows.a;
-#pragma unroll
-  for (int t = 0; t < static_cast<int>(sizeof(flash.out) / sizeof(flash.out[0])); ++t)
-#pragma unroll
-    for (int s = 0; s < kSlots; ++s) {
-      const int32_t row = opaque(first_row + 16 * t + query_row(s));
-      float sum = over_row(flash.sum[t][s], [](float x, float y) { return x + y; }), before = 1.0f;
-      if (row >= w.rows.count) continue;
-      if (a.sinks) before = fold_sink(flash.top[t][s], sum, a.sinks[w.rows.head_of(row)]);
-      float* y = w.rows.result(row);
-#pragma unroll
-      for (int d = 0; d < F::kTiles; ++d) {
-        if (16 * d >= w.rows.head_dim()) break;
-#pragma unroll
-        for (int i = 0; i < kValues; ++i)
-          if (slot_of(i) == s) y[16 * d + dim_of(i)] = flash.out[t][d].v[i] * before / sum;
-      }
-    }
-}
-
 template <class KV, int kSteps>
 OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, const Work& w, const ManyShared& shared) {
   constexpr int kTiles = kManyTiles<KV, kSteps>, kRows = kTiles * kRowsOfTile, kParts = KVUnits<KV>::kParts;
@@ -180,8 +158,8 @@ OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, co
     Flash<StagedTiles<KV>, kSteps, kTiles, false> flash(w.rows, {shared.keys, shared.values}, first_row, nullptr, shared.scales);
     TileRuns<KV> runs(pages);
     const int32_t from = w.rows.low(w.rows.position(w.first_row)), to = w.rows.position(w.first_row + rows - 1);
-    take_staged<KV, kSteps>(flash, runs, shared.keys, shared.values, from / kKeys, to / kKeys, to, count);
-    finish_rows(flash, w, first_row);
+    take_staged<TileStage<KV, kSteps>>(flash, runs, shared.keys, shared.values, from, to, count);
+    finish_rows(flash, w.rows, first_row);
   } else {
     if (count <= 0) return;
     int32_t* queries = shared.queries;
@@ -194,7 +172,7 @@ OCTAVO_GPU_FN void attend_many(const Step& step, const PagedAttentionArgs& a, co
     Flash<PageTiles<KV>, kSteps, kTiles, kIsShared> flash(w.rows, PageTiles<KV>(pages), first_row, queries, shared.scales + 64 * mine);
     const int32_t from = w.rows.low(w.rows.position(first_row)), to = w.rows.position(first_row + count - 1);
     flash.take_all(from / kKeys, to / kKeys, 1, count);
-    finish_rows(flash, w, first_row);
+    finish_rows(flash, w.rows, first_row);
   }
 }
 

@@ -29,6 +29,7 @@ struct AttentionRows {
 
 // A position sees low .. high.
 struct QueryRows : AttentionRows<PagedAttentionArgs> {
+  static constexpr bool kHasSinks = true;
   OCTAVO_GPU_FN int32_t low(int32_t position) const {
     const auto window = static_cast<int32_t>(a.window);
     return window > 0 && position >= window ? position - window + 1 : 0;

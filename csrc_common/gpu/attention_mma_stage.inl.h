@@ -24,6 +24,7 @@ OCTAVO_GPU_FN constexpr int turn_of_value(int q) { return 4 * (q % 2) + q / 2 * 
 template <class KV, int kSteps>
 struct TileStage {
   using T = typename KV::T;
+  static constexpr bool kIsOne = false;  // buffer for keys and values
   static constexpr int kBytes = sizeof(T), kDims = 32 * kSteps;
   static constexpr int kRowUnits = kDims * kBytes / 16;  // of a key
   static constexpr int kCount = 32 * kRowUnits, kWords = 4 * kCount, kEach = (kCount + kFlashThreads - 1) / kFlashThreads;
@@ -49,7 +50,7 @@ struct TileStage {
       if (thread() < 64) scale = runs.pages.scale(runs.first, runs.second, thread());
     }
   }
-  OCTAVO_GPU_FN void store_keys(int32_t* shared, float* scales) const {
+  OCTAVO_GPU_FN void store_keys(const TileRuns<KV>&, int32_t* shared, float* scales) const {
     each_unit([&](int i, int at) {
       const int row = at / kRowUnits, unit = at % kRowUnits;
       store(shared + (32 * unit + row / 16 * 16 + (row % 16 ^ turn_of_key(unit))) * 4, i);
@@ -67,7 +68,7 @@ struct TileStage {
       held[i] = *reinterpret_cast<const Words4*>(values + static_cast<uint32_t>(16 * there));
     });
   }
-  OCTAVO_GPU_FN void store_values(int32_t* shared) const {
+  OCTAVO_GPU_FN void store_values(const TileRuns<KV>&, int32_t* shared) const {
     constexpr int kRun = kCount / 2;
     each_unit([&](int i, int at) {
       const int dim = at % kRun / kBytes, q = at / kRun * 2 + at % kBytes;
@@ -82,10 +83,10 @@ struct TileStage {
 };
 
 // What waves read of it.
-template <class KV>
+template <class KV, class Units_ = KVUnits<KV>, class Rows_ = QueryRows>
 struct StagedTiles {
-  using Units = KVUnits<KV>;
-  using Rows = QueryRows;
+  using Units = Units_;
+  using Rows = Rows_;
   using KeyUnit = Words4;
   static constexpr bool kHasScales = KV::kHasScales;
   static constexpr int kElementBytes = sizeof(typename KV::T);
@@ -93,21 +94,21 @@ struct StagedTiles {
 
   template <int kHalves>
   struct Keys {
-    const int32_t* at[kUnits][2];  // of even and odd loads
+    const int32_t* at[kUnits];  // of even loads
+    int32_t odd[kUnits];        // words from there to those of odd ones
     OCTAVO_GPU_FN void load(Words4& to, int half, int u, int load) const {
-      to = *reinterpret_cast<const Words4*>(at[u][load % 2] + (4 * 32 * load + 16 * half) * 4);
+      to = *reinterpret_cast<const Words4*>(at[u] + load % 2 * odd[u] + (4 * 32 * load + 16 * half) * 4);
     }
   };
   template <int kSteps, int kHalves>
   OCTAVO_GPU_FN Keys<kHalves> keys(int first_half) const {
     Keys<kHalves> to;
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u)
-#pragma unroll
-      for (int odd = 0; odd < 2; ++odd) {
-        const int row = opaque(unit_row(u)), q = unit_q(u);
-        to.at[u][odd] = staged_keys + (32 * q + 16 * first_half + (row ^ turn_of_key(q + 4 * odd))) * 4;
-      }
+    for (int u = 0; u < kUnits; ++u) {
+      const int row = opaque(unit_row(u)), q = unit_q(u), place = row ^ turn_of_key(q);
+      to.at[u] = staged_keys + (32 * q + 16 * first_half + place) * 4;
+      to.odd[u] = ((row ^ turn_of_key(q + 4)) - place) * 4;
+    }
     return to;
   }
 
@@ -131,42 +132,65 @@ struct StagedTiles {
   }
 };
 
-// All tiles of [first_tile, last_tile], of which this wave takes [my_first, my_last] in.
-template <class KV, int kSteps, class F>
-OCTAVO_GPU_FN void take_staged(F& flash, TileRuns<KV>& runs, int32_t* keys, int32_t* values, int32_t first_tile, int32_t last_tile,
-                               int32_t to, int32_t count) {
-  const bool has_rows = count > 0;
-  const typename F::Seen what = has_rows ? flash.seen(count) : typename F::Seen{};
-  const int32_t my_first = what.from / kKeys, my_last = has_rows ? what.to / kKeys : -1;
-  TileStage<KV, kSteps> stage;
-  runs.start(first_tile, 0, to);
-  runs.next(first_tile, 1);
-  stage.fetch_keys(runs);
-  for (int32_t tile = first_tile; tile <= last_tile; ++tile) {
-    const int32_t begin = tile * kKeys;
-    const bool is_mine = tile >= my_first && tile <= my_last, is_edge = what.is_edge(begin);
-    stage.store_keys(keys, flash.scales);
+// All tiles of positions [from, to], which rows of the block see; this wave takes those in that its `count` rows see.
+template <class Stage, class F, class Source>
+OCTAVO_GPU_FN void take_staged(F& flash, Source& source, int32_t* keys, int32_t* values, int32_t from, int32_t to, int32_t count) {
+  const typename F::Seen what = count > 0 ? flash.seen(count) : typename F::Seen{0, -1, 0, -1};
+  Stage stage;
+  source.start(from / kKeys, from, to);
+  source.next(from / kKeys, 1);
+  stage.fetch_keys(source);
+  for (int32_t begin = from / kKeys * kKeys; begin <= to; begin += kKeys) {
+    const bool is_mine = Stage::kIsOne || (begin + kKeys > what.from && begin <= what.to);
+    const bool is_edge = Stage::kIsOne || what.is_edge(begin);  // registers: every row is looked at instead
+    stage.store_keys(source, keys, flash.scales);
     sync_shared();
-    stage.fetch_values(runs);
+    stage.fetch_values(source);
     keep_order();
-    typename F::Weights weights = {};
+    typename F::Weights weights;
     if (is_mine) flash.weigh(weights, begin, is_edge, [] {});
     keep_order();
-    stage.store_values(values);
+    if constexpr (Stage::kIsOne) sync_shared();
+    stage.store_values(source, values);
     sync_shared();
-    if (tile < last_tile) {
-      runs.next(tile + 1, 1);
-      stage.fetch_keys(runs);
+    if (begin + kKeys <= to) {
+      source.next(begin / kKeys + 1, 1);
+      stage.fetch_keys(source);
     }
     keep_order();
     if (is_mine) {
-      const typename F::Values from = flash.source.values();
+      const typename F::Values staged = flash.source.values();
       typename F::ValueGroup raw[F::kBuffers];
-      flash.load_values(raw[0], from, 0);
-      flash.add(weights, raw, from, begin, is_edge, what.from, what.to);
+      flash.load_values(raw[0], staged, 0);
+      flash.add(weights, raw, staged, begin, is_edge, what.from, what.to);
     }
     keep_order();
+    if constexpr (Stage::kIsOne) sync_shared();
   }
+}
+
+// What a wave has taken in of its rows is their result.
+template <class F, class Rows>
+OCTAVO_GPU_FN void finish_rows(F& flash, const Rows& rows, int32_t first_row) {
+#pragma unroll
+  for (int t = 0; t < static_cast<int>(sizeof(flash.out) / sizeof(flash.out[0])); ++t)
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) {
+      const int32_t row = opaque(first_row + 16 * t + query_row(s));
+      float sum = over_row(flash.sum[t][s], [](float x, float y) { return x + y; }), before = 1.0f;
+      if (row >= rows.count) continue;
+      if constexpr (Rows::kHasSinks) {
+        if (rows.a.sinks) before = fold_sink(flash.top[t][s], sum, rows.a.sinks[rows.head_of(row)]);
+      }
+      float* y = rows.result(row);
+#pragma unroll
+      for (int d = 0; d < F::kTiles; ++d) {
+        if (16 * d >= rows.head_dim()) break;
+#pragma unroll
+        for (int i = 0; i < kValues; ++i)
+          if (slot_of(i) == s) y[16 * d + dim_of(i)] = flash.out[t][d].v[i] * before / sum;
+      }
+    }
 }
 
 }  // namespace octavo::gpu

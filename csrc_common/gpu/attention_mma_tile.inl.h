@@ -212,7 +212,8 @@ struct Flash {
           each([&](float& x, int, int, int32_t at) { x = x - slope * static_cast<float>(rows.distance(position[t][slot], at)); });
         }
         if (is_edge) {
-          const int32_t low = rows.low(opaque(position[t][slot])), high = rows.high(position[t][slot]);
+          const int32_t mine = opaque(position[t][slot]), low = rows.low(mine);
+          const int32_t high = rows.high(kIsNarrow ? mine : position[t][slot]);  // each as ptxas spills nothing
           each([&](float& x, int, int, int32_t at) { x = at >= low && at <= high ? x : kNone; });
         }
         float most = top[t][slot];

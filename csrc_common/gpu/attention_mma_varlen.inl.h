@@ -5,7 +5,7 @@
 // scales, for it ends at 65504 and below at 2^-24. Of the nine products of parts six are made; the others are below 2^-21.
 #pragma once
 
-#include "gpu/attention_mma_cuts.inl.h"
+#include "gpu/attention_mma_packed.h"
 
 #if defined(OCTAVO_HAS_MMA)
 
@@ -52,24 +52,8 @@ struct PartUnits {
 template <>
 constexpr int kKeyPartsOf<PartUnits> = 3;
 
-// A packed sequence's rows of one kv head: a position sees low .. high.
-struct PackedRows : AttentionRows<VarlenAttentionArgs> {
-  int32_t last;
-  OCTAVO_GPU_FN int32_t low(int32_t position) const {
-    const auto window = static_cast<int32_t>(a.window);
-    return window > 0 && position > window ? position - window : 0;
-  }
-  OCTAVO_GPU_FN int32_t high(int32_t position) const {
-    const auto window = static_cast<int32_t>(a.window);
-    const int32_t furthest = a.causal ? position : window > 0 ? position + window : last;
-    return position < 0 ? -1 : furthest < last ? furthest : last;
-  }
-  OCTAVO_GPU_FN int32_t distance(int32_t position, int32_t key) const { return position < key ? key - position : position - key; }
-  OCTAVO_GPU_FN float softcap() const { return 0.0f; }
-};
-
-// Keys and values of one kv head of a packed sequence, by position; beyond what any row of the block sees, the nearest that one does.
-struct RowTiles {
+// Keys and values straight from their rows.
+struct RowTiles : PackedTiles {
   using Units = PartUnits;
   using Rows = PackedRows;
   using KeyUnit = Floats8;
@@ -77,15 +61,10 @@ struct RowTiles {
   static constexpr int kElementBytes = 4;
   const float *k, *v;
   uint32_t ldk, ldv;
-  int32_t head_dim, from = 0, to = 0, begin = 0;
+  int32_t head_dim;
   OCTAVO_GPU_FN RowTiles(const VarlenAttentionArgs& a, int64_t first, int64_t kv_head)
       : k(a.k + first * a.ldk + kv_head * a.head_dim), v(a.v + first * a.ldv + kv_head * a.head_dim), ldk(static_cast<uint32_t>(a.ldk)),
         ldv(static_cast<uint32_t>(a.ldv)), head_dim(static_cast<int32_t>(a.head_dim)) {}
-  OCTAVO_GPU_FN void start(int32_t, int32_t from_, int32_t to_) { from = from_, to = to_; }
-  OCTAVO_GPU_FN void next(int32_t tile, int32_t) { begin = opaque_uniform(tile * kKeys); }
-  static OCTAVO_GPU_FN uint32_t nearest(int32_t position, int32_t from, int32_t to) {
-    return static_cast<uint32_t>(position < from ? from : position > to ? to : position);
-  }
 
   template <int kSteps, int kHalves>
   struct Keys {
@@ -145,13 +124,10 @@ constexpr int kPackedWords = kPackedInRegisters<kSteps> ? 4 : kPackedTiles<kStep
 template <int kSteps>
 OCTAVO_GPU_FN void varlen_attention_mma(const Step& step, const VarlenAttentionArgs& a, const FlashShared& shared) {
   constexpr int kTiles = kPackedTiles<kSteps>, kRows = kTiles * kRowsOfTile;
-  const auto group = static_cast<int32_t>(a.heads / a.kv_heads), seqs = static_cast<int32_t>(step.num_seqs);
-  if (block_x() >= units_before(step, seqs, group, kRows)) return;
-  const int32_t seq = seq_of(step, block_x(), group, kRows), kv_head = block_y();
-  const int32_t token = load_uniform(step.query_start + seq), tokens = load_uniform(step.query_start + seq + 1) - token;
-  const PackedRows rows{{a, token, kv_head * group, group, tokens * group, 0}, tokens - 1};
-  const int32_t first_row = (block_x() - units_before(step, seq, group, kRows)) * kRows;
-  const int32_t left = rows.count - first_row, count = left < kRows ? left : kRows;
+  if (!has_packed_work<kRows>(step, a)) return;
+  const PackedWork work = packed_work_of<kRows>(step, a);
+  const PackedRows& rows = work.rows;
+  const int32_t first_row = work.first_row, count = work.count;
   if (count <= 0) return;
   constexpr bool kIsShared = !kPackedInRegisters<kSteps>;
   if constexpr (kIsShared) {
@@ -159,7 +135,7 @@ OCTAVO_GPU_FN void varlen_attention_mma(const Step& step, const VarlenAttentionA
     stage_queries<PartUnits, kSteps>(shared.queries, rows, first_row, thread(), kFlashThreads);
     sync();
   }
-  Flash<RowTiles, kSteps, kTiles, kIsShared> flash(rows, RowTiles(a, token, kv_head), first_row, shared.queries, nullptr);
+  Flash<RowTiles, kSteps, kTiles, kIsShared> flash(rows, RowTiles(a, rows.token, work.kv_head), first_row, shared.queries, nullptr);
   const int32_t from = rows.low(rows.position(first_row)), to = rows.high(rows.position(first_row + count - 1));
   flash.take_all(from / kKeys + uniform(wave()), to / kKeys, kFlashWaves, count);
 #pragma unroll

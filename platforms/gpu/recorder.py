@@ -89,7 +89,7 @@ class GpuRecorder(Recorder):
         that of the class of head sizes."""
         if op.startswith("paged_attention_"):
             op = self._attention(op)
-        elif op == "varlen_attention" and not fields["bias"]:  # which matrix units do not add
+        elif op.startswith("varlen_attention") and not fields["bias"]:  # which matrix units do not add
             op = self._of_heads(op, fields["head_dim"])
         super()._emit(op, kind, reads=reads, writes=writes, **fields)
         found = fused(self._list, self.native.table.choices)

@@ -206,12 +206,18 @@ def _heads(dtype: KVDtype, head_dim: int, cell: Cell) -> list[Result]:
     return [_attend(cell, spec, seqs) for seqs in (((40, 1), (0, 7)), ((20, 30), (70, 1)))]
 
 
-def _varlen_heads(head_dim: int, cell: Cell) -> list[Result]:
+def _varlen_heads(dtype: VarlenDtype, head_dim: int, cell: Cell) -> list[Result]:
     """Kernels that GPUs have for a class of head sizes."""
     ops = cell.ops()
     ops.begin(batch([(0, 40), (0, 3)]))
     q, k, v = values("vhq", 43, 2 * head_dim), values("vhk", 43, head_dim), values("vhv", 43, head_dim)
-    return [ops.varlen_attention(q, k, v, heads=2, kv_heads=1, scale=head_dim**-0.5)]
+    return [ops.varlen_attention(q, k, v, heads=2, kv_heads=1, scale=head_dim**-0.5, dtype=dtype)]
+
+
+_VARLEN: tuple[tuple[str, str, VarlenDtype], ...] = (
+    ("varlen_attention", "", "f32"),
+    ("varlen_attention_bf16", "bf16 ", "bf16"),
+)
 
 
 def _varlen(dtype: VarlenDtype, cell: Cell) -> list[Result]:
@@ -350,11 +356,10 @@ _CASES: tuple[Case, ...] = (
         for n in ((64, 128) if d == "f16" else (64, 128, 192, 256))
     ),
     Case("varlen attention", ("varlen_attention", "varlen_attention_d64"), partial(_varlen, "f32")),
-    Case("varlen attention bf16", ("varlen_attention_bf16",), partial(_varlen, "bf16")),
+    Case("varlen attention bf16", ("varlen_attention_bf16", "varlen_attention_bf16_d64"), partial(_varlen, "bf16")),
     *(
-        Case(
-            f"varlen attention heads of {n}", (f"varlen_attention_d{n}", "varlen_attention"), partial(_varlen_heads, n)
-        )
+        Case(f"varlen attention {of}heads of {n}", (f"{op}_d{n}", op), partial(_varlen_heads, dtype, n))
+        for op, of, dtype in _VARLEN
         for n in (64, 128, 192, 256)
     ),
     Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16", "paged_attention_bf16_d64"), _copy),

@@ -15,6 +15,7 @@ from tests.platforms.gpu import emulated_device
 from tests.platforms.gpu.test_attention_mma import Cell, platform
 
 from octavo.platforms.gpu.grids import Sizes, grid_of
+from octavo.platforms.ops import VarlenDtype
 
 WAVES = ("wave64", "wave32")
 #: beside those of the table: more keys than waves have tiles of, groups that fill no tile, windows over tiles
@@ -26,9 +27,16 @@ MORE = (
     Case("window_of_tiles", 2, 1, 96, (150,), window=40, has_alibi=True),
     Case("dim_256_long", 2, 1, 256, (170, 33)),
 )
-CASES = {case.name: case for case in (*table.CASES, *MORE) if case.dtype == "f32"}
+TOLERANCE = {"f32": 2e-6, "bf16": 8e-3}
+ROUNDED = tuple(replace(case, name=f"bf16_{case.name}", dtype="bf16", tolerance=TOLERANCE["bf16"]) for case in MORE)
+CASES = {case.name: case for case in (*table.CASES, *MORE, *ROUNDED)}
 #: what the emulator, which is slow, runs of them
-FEW = ("mixed", "causal_window", "window_and_alibi", "dim_64", "dim_112", "dim_160", "dim_256", "narrow_window")
+FEW = (
+    "mixed", "causal_window", "window_and_alibi", "dim_64", "dim_112", "dim_160", "dim_256", "narrow_window",
+    "bf16_mixed", "bf16_alibi", "bf16_dim_64", "bf16_dim_96", "bf16_dim_192", "bf16_dim_256", "bf16_narrow_window",
+    "bf16_group_of_7",
+)  # fmt: skip
+DTYPES: tuple[VarlenDtype, ...] = ("f32", "bf16")
 PLACES = [
     *(pytest.param(wave, name, id=f"{wave}-{name}") for wave in WAVES for name in CASES),
     *(
@@ -51,9 +59,10 @@ def attend(where: str, case: Case) -> tuple[np.ndarray, str]:
     return got, cell.made.last_variant("varlen_attention")
 
 
-def kernel_of(head_dim: int, *, has_bias: bool = False) -> str:
-    least = next(n for n in (64, 128, 192, 256) if n >= head_dim)
-    return "varlen_attention__simt" if head_dim % 16 or has_bias else f"varlen_attention_d{least}__mmafast"
+def kernel_of(case: Case) -> str:
+    least = next(n for n in (64, 128, 192, 256) if n >= case.head_dim)
+    op = "varlen_attention" if case.dtype == "f32" else f"varlen_attention_{case.dtype}"
+    return f"{op}__simt" if case.head_dim % 16 or case.reach else f"{op}_d{least}__mmafast"
 
 
 def off(got: np.ndarray, want: np.ndarray) -> float:
@@ -65,17 +74,20 @@ def test_results_are_within_tolerance_of_the_reference(where: str, name: str) ->
     case = CASES[name]
     got, kernel = attend(where, case)
     want = table.run(reference_cell(), case)
-    assert kernel == kernel_of(case.head_dim, has_bias=case.reach > 0)
+    assert kernel == kernel_of(case)
     assert got.shape == want.shape and off(got, want) <= case.tolerance, (
         f"{name} on {where}: off by {off(got, want):.1e}"
     )
 
 
 @pytest.mark.parametrize("where", WAVES)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [1e-20, 1e20])
-def test_inputs_of_any_size_keep_their_bits(where: str, size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_of_any_size_keep_their_bits(
+    where: str, dtype: VarlenDtype, size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Queries of one size, keys of its inverse, and values beyond what float16 has."""
-    case, given = Case("sizes", 2, 1, 64, (70, 5)), table.inputs
+    case, given = Case("sizes", 2, 1, 64, (70, 5), dtype=dtype, tolerance=TOLERANCE[dtype]), table.inputs
 
     def scaled(of: Case) -> Any:
         q, k, v, slopes = given(of)
@@ -83,14 +95,19 @@ def test_inputs_of_any_size_keep_their_bits(where: str, size: float, monkeypatch
 
     monkeypatch.setattr(table, "inputs", scaled)
     got, kernel = attend(where, case)
-    assert kernel == kernel_of(64) and off(got, table.run(reference_cell(), case)) <= case.tolerance
+    assert kernel == kernel_of(case) and off(got, table.run(reference_cell(), case)) <= case.tolerance
 
 
 @pytest.mark.parametrize("where", WAVES)
-def test_a_neighbour_that_is_no_number_changes_nothing(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [64, 256])
+def test_a_neighbour_that_is_no_number_changes_nothing(
+    where: str, dtype: VarlenDtype, head_dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor does a key that is none of a row's window, nor which sequences are beside it."""
-    case, given = Case("middle", 3, 1, 64, (20, 50, 9), window=30), table.inputs
-    clean, _ = attend(where, case)
+    case, given = Case("middle", 3, 1, head_dim, (20, 50, 9), window=30, dtype=dtype), table.inputs
+    clean, kernel = attend(where, case)
+    assert kernel == kernel_of(case)
     first = given(case)
 
     def dirty(of: Case) -> Any:
@@ -107,10 +124,14 @@ def test_a_neighbour_that_is_no_number_changes_nothing(where: str, monkeypatch: 
     assert (alone == clean[20:70]).all()
 
 
-def test_blocks_are_as_many_as_tiles_of_rows() -> None:
-    row = platform("wave64").native.module.rows["varlen_attention_d64__mmafast"]
+@pytest.mark.parametrize(
+    ("op", "tile"),
+    [("varlen_attention_d64", 32), ("varlen_attention_bf16_d64", 128), ("varlen_attention_bf16_d256", 64)],
+)
+def test_blocks_are_as_many_as_tiles_of_rows(op: str, tile: int) -> None:
+    row = platform("wave64").native.module.rows[f"{op}__mmafast"]
     from octavo.platforms.gpu.module import STEP_BYTES
 
     arguments = bytearray(STEP_BYTES + row.args_bytes)
     row.pack(arguments, {"heads": 12, "kv_heads": 4, "window": 0}, is_whole=False)
-    assert grid_of(row, arguments, Sizes(640, 3, 5000, 600), 100) == (640 * 3 // 32 + 3, 4, 1)
+    assert grid_of(row, arguments, Sizes(640, 3, 5000, 600), 100) == (640 * 3 // tile + 3, 4, 1)
