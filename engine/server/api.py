@@ -11,20 +11,45 @@ from octavo.engine.server.classify import ClassifyEndpoints
 from octavo.engine.server.cohere import CohereEmbedEndpoint
 from octavo.engine.server.completions import CompletionsEndpoint
 from octavo.engine.server.embeddings import EmbeddingsEndpoint, PoolingEndpoint
+from octavo.engine.server.fleet import Fleet
 from octavo.engine.server.rerank import RerankEndpoints
-from octavo.engine.server.routes import Plane, Route, RouteTable
+from octavo.engine.server.routes import Handler, Plane, Route, RouteTable
 from octavo.engine.server.state import ServerState
 from octavo.engine.server.status import StatusEndpoints
+from octavo.engine.server.switch import Switch
 from octavo.engine.server.tei import TeiEndpoints
 from octavo.engine.server.tokens import TokenEndpoints
 
 
-def make_routes(state: ServerState) -> list[Route]:
-    """Every route of the server."""
-    status, tokens, tei = StatusEndpoints(state), TokenEndpoints(state), TeiEndpoints(state)
+def model_handlers(state: ServerState) -> dict[str, Handler]:
+    """Path -> what a model does with a POST to it."""
+    tokens, tei = TokenEndpoints(state), TeiEndpoints(state)
     rerank, classify = RerankEndpoints(state), ClassifyEndpoints(state)
-    size = state.settings.bounds.max_body_bytes
+    return {
+        "/v1/chat/completions": ChatEndpoint(state),
+        "/v1/completions": CompletionsEndpoint(state),
+        "/v1/embeddings": EmbeddingsEndpoint(state),
+        "/pooling": PoolingEndpoint(state),
+        "/v2/embed": CohereEmbedEndpoint(state),
+        "/embed": tei.embed,
+        "/embed_all": tei.embed_all,
+        "/v1/rerank": rerank.v1,
+        "/v2/rerank": rerank.v2,
+        "/rerank": rerank.any,
+        "/score": rerank.score,
+        "/classify": classify.classify,
+        "/predict": classify.predict,
+        "/tokenize": tokens.tokenize,
+        "/detokenize": tokens.detokenize,
+    }
+
+
+def make_routes(fleet: Fleet) -> list[Route]:
+    """Every route of the server."""
+    status = StatusEndpoints(fleet)
     tenant, public = Plane.TENANT, Plane.PUBLIC
+    size = fleet.members[0].state.settings.bounds.max_body_bytes
+    handlers = {member: model_handlers(member.state) for member in fleet.members}
     return [
         Route("GET", "/live", public, status.live),
         Route("GET", "/health", public, status.health),
@@ -33,25 +58,23 @@ def make_routes(state: ServerState) -> list[Route]:
         Route("GET", "/metrics", tenant, status.metrics),
         Route("GET", "/v1/models", tenant, status.models),
         Route("GET", "/v1/models/{name}", tenant, status.model),
-        Route("POST", "/v1/chat/completions", tenant, ChatEndpoint(state), size, is_watched=True),
-        Route("POST", "/v1/completions", tenant, CompletionsEndpoint(state), size, is_watched=True),
-        Route("POST", "/v1/embeddings", tenant, EmbeddingsEndpoint(state), size, is_watched=True),
-        Route("POST", "/pooling", tenant, PoolingEndpoint(state), size, is_watched=True),
-        Route("POST", "/v2/embed", tenant, CohereEmbedEndpoint(state), size, is_watched=True),
-        Route("POST", "/embed", tenant, tei.embed, size, is_watched=True),
-        Route("POST", "/embed_all", tenant, tei.embed_all, size, is_watched=True),
-        Route("POST", "/v1/rerank", tenant, rerank.v1, size, is_watched=True),
-        Route("POST", "/v2/rerank", tenant, rerank.v2, size, is_watched=True),
-        Route("POST", "/rerank", tenant, rerank.any, size, is_watched=True),
-        Route("POST", "/score", tenant, rerank.score, size, is_watched=True),
-        Route("POST", "/classify", tenant, classify.classify, size, is_watched=True),
-        Route("POST", "/predict", tenant, classify.predict, size, is_watched=True),
-        Route("GET", "/info", tenant, tei.info),
-        Route("POST", "/tokenize", tenant, tokens.tokenize, size, is_watched=True),
-        Route("POST", "/detokenize", tenant, tokens.detokenize, size, is_watched=True),
+        Route("GET", "/info", tenant, status.info),
+        *(
+            Route(
+                "POST",
+                path,
+                tenant,
+                Switch(fleet, {member: own[path] for member, own in handlers.items()}),
+                size,
+                is_watched=True,
+            )
+            for path in handlers[fleet.members[0]]
+        ),
     ]
 
 
-def make_app(state: ServerState, keys: Iterable[str] = ()) -> App:
+def make_app(fleet: Fleet, keys: Iterable[str] = ()) -> App:
     """The application of the public socket."""
-    return App(RouteTable(make_routes(state)), KeyRing(keys), state.settings.bounds, state.metrics)
+    metrics = {member.name: member.state.metrics for member in fleet.members}
+    bounds = fleet.members[0].state.settings.bounds
+    return App(RouteTable(make_routes(fleet)), KeyRing(keys), bounds, metrics)

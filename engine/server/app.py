@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing
 from typing import Any
 
@@ -31,8 +31,10 @@ Send = Callable[[Message], Awaitable[None]]
 class App:
     """One listening socket's application."""
 
-    def __init__(self, table: RouteTable, keys: KeyRing, bounds: Bounds, metrics: Metrics) -> None:
+    def __init__(self, table: RouteTable, keys: KeyRing, bounds: Bounds, metrics: Mapping[str, Metrics]) -> None:
+        """`metrics` by the name of the model that answers; the first has what no model answers."""
         self._table, self._keys, self._bounds, self._metrics = table, keys, bounds, metrics
+        self._usual = next(iter(metrics.values()))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answers one request; lifespan is acknowledged, everything that is not HTTP is refused."""
@@ -181,7 +183,8 @@ class _Exchange:
     def _account(self) -> None:
         """One log line and one count; the route's pattern stands for the path, so nothing a client wrote is kept."""
         name = self._route.path if self._route is not None else "unmatched"
-        self._app._metrics.count_response(name, self._status)
+        metrics = self._app._metrics.get(self._request.served_by, self._app._usual)
+        metrics.count_response(name, self._status)
         notes = "".join(f" {key}={value}" for key, value in self._request.notes.items())
         took_ms = (time.monotonic() - self._started) * 1e3
         LOG.info("%s %s %d %.1fms%s", self._request.id, name, self._status, took_ms, notes)

@@ -57,6 +57,7 @@ class Request:
     body: bytes = b""
     path_arg: str = ""
     path: str = ""  # the route's
+    served_by: str = ""  # name of the model that answers, where that is known
     tenant: bytes = b""  # digest of the API key that was used; empty without keys
     notes: dict[str, int] = field(default_factory=dict)  # numbers for the access log line
 

@@ -213,3 +213,22 @@ class Metrics:
             out.append(f"# TYPE octavo:{name} histogram")
             out.extend(histogram.lines(f"octavo:{name}", base))
         return "\n".join(out) + "\n"
+
+
+def merged(texts: Iterable[str]) -> str:
+    """Expositions of several models as one: a family's samples have to stand together."""
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
+    for text in texts:
+        name = ""
+        for line in text.splitlines():
+            if line.startswith("# HELP "):
+                name = line.split(" ", 3)[2]
+                heads.setdefault(name, [line])
+                samples.setdefault(name, [])
+            elif line.startswith("# TYPE "):
+                if len(heads[name]) == 1:
+                    heads[name].append(line)
+            else:
+                samples[name].append(line)
+    return "\n".join(line for name in heads for line in (*heads[name], *samples[name])) + "\n"

@@ -15,19 +15,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from octavo.engine.errors import EngineDeadError
 from octavo.engine.server.app import App
-from octavo.engine.server.engine_api import Engine
+from octavo.engine.server.fleet import Fleet
 from octavo.engine.server.logs import LOG
-from octavo.engine.server.state import ServerState
-from octavo.engine.server.status import warm_up
-
-if TYPE_CHECKING:
-    from octavo.engine.model_text import ModelText
 
 BACKLOG = 2048
 HEADER_TIMEOUT_MS = 30_000
@@ -88,8 +82,8 @@ class HttpServer:
 class Lifecycle:
     """Runs one server from start to exit code."""
 
-    def __init__(self, state: ServerState, app: App, sock: socket.socket, drain_s: float) -> None:
-        self._state, self._drain_s = state, drain_s
+    def __init__(self, fleet: Fleet, app: App, sock: socket.socket, drain_s: float) -> None:
+        self._fleet, self._drain_s = fleet, drain_s
         self._http = HttpServer(app, sock)
         self._num_signals = 0
         self._signalled = asyncio.Event()
@@ -99,18 +93,14 @@ class Lifecycle:
         self._num_signals += 1
         (self._signalled if self._num_signals == 1 else self._hurried).set()
 
-    async def run(
-        self,
-        load: Callable[[], Awaitable[tuple[Engine, ModelText]]],
-        on_ready: Callable[[dict[str, float]], None],
-    ) -> int:
-        """Serves until a signal; returns the exit code. `load` brings engine and text, in parallel with the HTTP side;
-        `on_ready` gets the seconds of each phase."""
+    async def run(self, on_ready: Callable[[dict[str, float]], None]) -> int:
+        """Serves until a signal; returns the exit code. Models load in parallel with the HTTP side; `on_ready` gets the
+        seconds of each phase."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         started = time.monotonic()
-        loading = asyncio.ensure_future(load())
+        loading = asyncio.ensure_future(self._fleet.start())
         await asyncio.sleep(0)  # the engine process is on its way before this one imports its HTTP side
         self._http.start()
         http_s = time.monotonic() - started
@@ -121,37 +111,33 @@ class Lifecycle:
                 loading.cancel()
                 await asyncio.wait((loading,))
                 return 0
-            engine, text = loading.result()
-            self._state.attach(engine, text)
-            load_s = time.monotonic() - started
-            try:
-                first_s = await warm_up(self._state)
-                on_ready({"http": http_s, "load": load_s, "first_token": first_s})
-                await signalled
-                return await self._drain(engine)
-            finally:
-                await engine.close()
+            on_ready({"http": http_s, **loading.result()})
+            await signalled
+            return await self._drain()
         finally:
             signalled.cancel()
+            await self._fleet.close()
             await self._http.stop()
 
-    async def _drain(self, engine: Engine) -> int:
+    async def _drain(self) -> int:
         """Lets running answers finish; whatever is left then is told that the server is shutting down."""
-        state = self._state
-        state.is_draining = True
-        LOG.info("draining: %d answers in the making, at most %g s", state.num_running, self._drain_s)
-        told = asyncio.ensure_future(engine.drain(self._drain_s + _FAREWELL_S))
+        fleet = self._fleet
+        for member in fleet.members:
+            member.state.is_draining = True
+        LOG.info("draining: %d answers in the making, at most %g s", fleet.num_running, self._drain_s)
+        told = asyncio.ensure_future(fleet.drain(self._drain_s + _FAREWELL_S))
         deadline = time.monotonic() + self._drain_s
-        while state.num_running and time.monotonic() < deadline and not self._hurried.is_set():
+        while fleet.num_running and time.monotonic() < deadline and not self._hurried.is_set():
             await asyncio.sleep(_POLL_S)
         told.cancel()
-        with contextlib.suppress(asyncio.CancelledError, EngineDeadError):
+        with contextlib.suppress(asyncio.CancelledError):
             await told
-        if state.num_running:
-            state.metrics.aborts["shutdown"] += state.num_running
-            LOG.warning("ending %d answers that did not finish in time", state.num_running)
-            state.end_runs()
+        if fleet.num_running:
+            LOG.warning("ending %d answers that did not finish in time", fleet.num_running)
+            for member in fleet.members:
+                member.state.metrics.aborts["shutdown"] += member.state.num_running
+                member.state.end_runs()
             until = time.monotonic() + _FAREWELL_S
-            while state.num_running and time.monotonic() < until:
+            while fleet.num_running and time.monotonic() < until:
                 await asyncio.sleep(_POLL_S)
         return 1 if self._hurried.is_set() else 0

@@ -76,7 +76,7 @@ class Call(Protocol):
 
 
 class ServerState:
-    """One per server process."""
+    """One per model of a server process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -102,6 +102,12 @@ class ServerState:
 
                 pairs = Pairs(text.tokenizer, pooling, has_segments=pooling.has_segments)
         self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds), texts, pairs)
+
+    def detach(self) -> Engine | None:
+        """The model is there no longer; its engine, if there was one."""
+        engine = self.engine
+        self._model, self.is_warm = None, False
+        return engine
 
     @property
     def engine(self) -> Engine | None:

@@ -1,13 +1,14 @@
 """What the server says of itself: /health, /live, /ready, /version, /v1/models, /metrics.
 
-live: the HTTP side answers. health: no engine that was there has gone. ready: a real one-token pass has come through the
-whole path and the server is not draining.
+live: the HTTP side answers. health: no engine that was there has gone for good. ready: a real one-token pass has come through the
+whole path of every model that does not come on demand, and the server is not draining.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from octavo import __version__
 from octavo.engine.errors import EngineDeadError
@@ -15,7 +16,12 @@ from octavo.engine.messages import AddItems, AddRequest
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.server.engine_api import Engine
 from octavo.engine.server.http import Request, Response, json_response, unavailable
+from octavo.engine.server.metrics import merged
 from octavo.engine.server.state import ServerState
+from octavo.engine.server.tei import info_of
+
+if TYPE_CHECKING:
+    from octavo.engine.server.fleet import Fleet
 
 _STATS_TIMEOUT_S = 1.0
 
@@ -69,24 +75,28 @@ def _pooling_card(engine: Engine | None) -> dict[str, object]:
 class StatusEndpoints:
     """The handlers."""
 
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     async def live(self, request: Request) -> Response:
         """200 as long as this process answers."""
         return json_response({"status": "alive"})
 
     async def health(self, request: Request) -> Response:
-        """503 once the engine has ended, else 200 (while loading too: nothing is wrong then)."""
-        if self._state.is_engine_dead:
-            raise unavailable("the engine ended; restart the server", "engine_dead", 10.0)
+        """503 once an engine has ended that nothing brings back, else 200 (while loading too: nothing is wrong then)."""
+        for member in self._fleet.members:
+            if member.state.is_engine_dead and not member.comes_back:
+                which = "" if len(self._fleet.members) == 1 else f" of {member.name}"
+                raise unavailable(f"the engine{which} ended; restart the server", "engine_dead", 10.0)
         return json_response({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """200 when requests will be answered now."""
-        self._state.model()
-        if not self._state.is_warm:
-            raise unavailable("the first pass through the model has not come back yet", "loading")
+        """200 when requests will be answered now, by models that come on demand after they have been loaded."""
+        for member in self._fleet.members:
+            if member.state.is_draining or not member.comes_back:
+                member.state.model()
+                if not member.state.is_warm:
+                    raise unavailable("the first pass through the model has not come back yet", "loading")
         return json_response({"status": "ready"})
 
     async def version(self, request: Request) -> Response:
@@ -94,35 +104,50 @@ class StatusEndpoints:
         return json_response({"version": __version__})
 
     def _card(self, name: str) -> dict[str, object]:
-        engine = self._state.engine
+        member = self._fleet.named(name)
+        engine = member.state.engine
         return {
             "id": name,
             "object": "model",
-            "created": self._state.created,
+            "created": member.state.created,
             "owned_by": "octavo",
             "max_model_len": engine.info.max_model_len if engine is not None else None,
+            **({"is_loaded": engine is not None} if member.comes_back else {}),
             **_pooling_card(engine),
         }
 
     async def models(self, request: Request) -> Response:
         """The served names."""
-        names = self._state.settings.served_names
-        return json_response({"object": "list", "data": [self._card(name) for name in names]})
+        return json_response({"object": "list", "data": [self._card(name) for name in self._fleet.names]})
 
     async def model(self, request: Request) -> Response:
         """One served name."""
-        self._state.check_name(request.path_arg)
         return json_response(self._card(request.path_arg))
 
+    async def info(self, request: Request) -> Response:
+        """text-embeddings-inference's GET /info; of several models those that are loaded, as `models`."""
+        members = self._fleet.members
+        if len(members) == 1:
+            return json_response(info_of(members[0].state))
+        return json_response(
+            {"models": [info_of(member.state) for member in members if member.state.engine is not None]}
+        )
+
     async def metrics(self, request: Request) -> Response:
-        """Prometheus text; without the engine's part when it does not answer within a second."""
-        stats: dict[str, float] = {}
-        engine = self._state.engine
-        is_up = engine is not None and engine.is_alive
-        if engine is not None and is_up:
-            try:
-                stats = await asyncio.wait_for(engine.stats(), _STATS_TIMEOUT_S)
-            except (EngineDeadError, asyncio.TimeoutError):
-                is_up = engine.is_alive
-        text = self._state.metrics.render(stats, is_up)
+        """Prometheus text; without an engine's part when it does not answer within a second."""
+        texts = await asyncio.gather(*(_metrics_of(member.state) for member in self._fleet.members))
+        text = texts[0] if len(texts) == 1 else merged(texts)
         return Response(text.encode(), 200, b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _metrics_of(state: ServerState) -> str:
+    """One model's."""
+    stats: dict[str, float] = {}
+    engine = state.engine
+    is_up = engine is not None and engine.is_alive
+    if engine is not None and is_up:
+        try:
+            stats = await asyncio.wait_for(engine.stats(), _STATS_TIMEOUT_S)
+        except (EngineDeadError, asyncio.TimeoutError):
+            is_up = engine.is_alive
+    return state.metrics.render(stats, is_up)

@@ -1,4 +1,4 @@
-"""text-embeddings-inference's endpoints: POST /embed, /embed_all and GET /info.
+"""text-embeddings-inference's endpoints: POST /embed and /embed_all, and what GET /info says.
 
 What differs from there: errors have OpenAI's shape and 4xx of this server; `truncate` is false unless it is sent, since a text is
 never cut silently. Source: the OpenAPI description of text-embeddings-inference 1.8.
@@ -12,7 +12,7 @@ from octavo import __version__
 from octavo.engine.messages import ItemOptions, ItemOutput
 from octavo.engine.pooling.texts import Truncation
 from octavo.engine.server.embeddings import dimensions_of
-from octavo.engine.server.http import JSON, Request, Response, bad_request, json_response
+from octavo.engine.server.http import JSON, Request, Response, bad_request
 from octavo.engine.server.inputs import listed, prompt_of
 from octavo.engine.server.json_numbers import joined, json_numbers
 from octavo.engine.server.pooling_schema import TeiEmbedAllBody, TeiEmbedBody
@@ -78,33 +78,31 @@ class TeiEndpoints:
         await run_items(state, request, model, asked, take)
         return Response(joined(pieces), 200, JSON)
 
-    async def info(self, request: Request) -> Response:
-        """What is served, and its limits."""
-        state = self._state
-        info = state.model().engine.info
-        bounds, pooling = state.settings.bounds, info.pooling
-        kind: dict[str, Any] = {"generation": {}}
-        if pooling is not None and pooling.labels:
-            named = {str(place): label for place, label in enumerate(pooling.labels)}
-            numbered = {label: place for place, label in enumerate(pooling.labels)}
-            kind = {"reranker" if "score" in pooling.tasks else "classifier": {"id2label": named, "label2id": numbered}}
-        elif pooling is not None:
-            kind = {"embedding": {"pooling": "+".join(pooling.modes)}}
-        return json_response(
-            {
-                "model_id": state.settings.served_names[0],
-                "model_sha": None,
-                "model_dtype": "/".join(info.weight_formats),
-                "model_type": kind,
-                "max_concurrent_requests": state.settings.max_running,
-                "max_input_length": info.max_model_len,
-                "max_client_batch_size": bounds.max_inputs if pooling is not None else bounds.max_prompts,
-                "auto_truncate": False,
-                "version": __version__,
-                **({} if pooling is None else {"prompts": pooling.prompts}),
-                **({} if pooling is None or pooling.labels else {"dimensions": pooling.width}),
-            }
-        )
+
+def info_of(state: ServerState) -> dict[str, Any]:
+    """What GET /info says of a model: what it is, and its limits."""
+    info = state.model().engine.info
+    bounds, pooling = state.settings.bounds, info.pooling
+    kind: dict[str, Any] = {"generation": {}}
+    if pooling is not None and pooling.labels:
+        named = {str(place): label for place, label in enumerate(pooling.labels)}
+        numbered = {label: place for place, label in enumerate(pooling.labels)}
+        kind = {"reranker" if "score" in pooling.tasks else "classifier": {"id2label": named, "label2id": numbered}}
+    elif pooling is not None:
+        kind = {"embedding": {"pooling": "+".join(pooling.modes)}}
+    return {
+        "model_id": state.settings.served_names[0],
+        "model_sha": None,
+        "model_dtype": "/".join(info.weight_formats),
+        "model_type": kind,
+        "max_concurrent_requests": state.settings.max_running,
+        "max_input_length": info.max_model_len,
+        "max_client_batch_size": bounds.max_inputs if pooling is not None else bounds.max_prompts,
+        "auto_truncate": False,
+        "version": __version__,
+        **({} if pooling is None else {"prompts": pooling.prompts}),
+        **({} if pooling is None or pooling.labels else {"dimensions": pooling.width}),
+    }
 
 
 def tei_truncation(truncate: bool | None, direction: str | None) -> Truncation:

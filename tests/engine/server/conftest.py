@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from tests.engine.server.fakes import FakeEngine, make_text
+from tests.engine.server.fakes import FakeEngine, fleet_of, make_text
 
 from octavo.engine.server.api import make_app
 from octavo.engine.server.binding import bind_tcp
@@ -31,7 +31,7 @@ class LiveServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self.state = ServerState(settings)
         self.engine = FakeEngine()
-        self._http = HttpServer(make_app(self.state, keys), self.sock)
+        self._http = HttpServer(make_app(fleet_of(self.state), keys), self.sock)
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.start()
         for _ in range(500):

@@ -12,6 +12,9 @@ from tokenizers import Tokenizer as RustTokenizer
 from octavo.engine.errors import EngineDeadError
 from octavo.engine.messages import AddRequest, EngineInfo, RequestOutput, TokenLogprobs
 from octavo.engine.model_text import ModelText
+from octavo.engine.server.engine_api import Engine
+from octavo.engine.server.fleet import Fleet, Member
+from octavo.engine.server.state import ServerState
 from octavo.engine.text.chat_template import ChatTemplate
 from octavo.engine.text.token_bytes import byte_alphabet
 from octavo.engine.text.tokenizer import Tokenizer
@@ -34,6 +37,15 @@ def make_tokenizer() -> Tokenizer:
     rust.decoder = decoders.ByteLevel()
     rust.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
     return Tokenizer(rust, eos_ids=[EOS])
+
+
+def fleet_of(state: ServerState) -> Fleet:
+    """One model that is attached by hand."""
+
+    async def load() -> tuple[Engine, ModelText]:
+        raise AssertionError("nobody loads it")
+
+    return Fleet([Member(state, load)])
 
 
 def make_text() -> ModelText:

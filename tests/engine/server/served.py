@@ -16,6 +16,7 @@ from octavo.engine.server.api import make_app
 from octavo.engine.server.binding import bind_tcp, bind_unix
 from octavo.engine.server.cli import leave
 from octavo.engine.server.engine_api import Engine
+from octavo.engine.server.fleet import Fleet, Member
 from octavo.engine.server.logs import setup_logging
 from octavo.engine.server.serving import Lifecycle
 from octavo.engine.server.state import ServerState, Settings
@@ -27,7 +28,6 @@ def main(where: str, mode: str, drain_s: str) -> int:
     sock = bind_unix(Path(where)) if where.endswith(".sock") else bind_tcp("127.0.0.1", 0)
     if not where.endswith(".sock"):
         Path(where).write_text(str(sock.getsockname()[1]))
-    life = Lifecycle(state, make_app(state, ("canary-key-4711",)), sock, float(drain_s))
 
     async def load() -> tuple[Engine, ModelText]:
         if mode == "slowload":
@@ -43,7 +43,9 @@ def main(where: str, mode: str, drain_s: str) -> int:
         )
         return engine, make_text()
 
-    return asyncio.run(life.run(load, lambda seconds: print("ready", sorted(seconds), flush=True)))
+    fleet = Fleet([Member(state, load)])
+    life = Lifecycle(fleet, make_app(fleet, ("canary-key-4711",)), sock, float(drain_s))
+    return asyncio.run(life.run(lambda seconds: print("ready", sorted(seconds), flush=True)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.engine.server.conftest import LiveServer
+from tests.engine.server.fakes import fleet_of
 
 from octavo.engine.errors import ConfigError
 from octavo.engine.server.api import make_routes
@@ -18,7 +19,7 @@ from octavo.engine.server.state import ServerState, Settings
 KEYS = ("first-key", "second-key")
 PUBLIC = {"/live", "/health", "/ready"}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "PROPFIND")
-ROUTES = [route.path.replace("{name}", "tiny") for route in make_routes(ServerState(Settings(("tiny",))))]
+ROUTES = [route.path.replace("{name}", "tiny") for route in make_routes(fleet_of(ServerState(Settings(("tiny",)))))]
 WRONG = [None, "wrong-key", "first-ke", "first-keyy", "", "FIRST-KEY", "first-key,second-key", "\xff"]
 
 
@@ -122,7 +123,7 @@ def test_route_without_a_plane_cannot_be_made() -> None:
 
 
 def test_only_liveness_is_public() -> None:
-    routes = make_routes(ServerState(Settings(("tiny",))))
+    routes = make_routes(fleet_of(ServerState(Settings(("tiny",)))))
     assert {route.path for route in routes if route.plane is Plane.PUBLIC} == PUBLIC
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.engine.server.fakes import fleet_of
+
 from octavo.engine.server import pooling_schema
 from octavo.engine.server.api import make_routes
 from octavo.engine.server.metrics import Metrics
@@ -17,7 +19,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "server.md").read_text()
 
 
 def test_every_route_is_documented() -> None:
-    for route in make_routes(ServerState(Settings(("m",)))):
+    for route in make_routes(fleet_of(ServerState(Settings(("m",))))):
         assert route.path in PAGE, route.path
 
 
