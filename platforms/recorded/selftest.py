@@ -146,7 +146,7 @@ class SelfTest(ABC):
     def allowed(self, case: Case, fast: list[str]) -> float:
         """How far these kernels of fast levels may be from the exact ones, as a share of the largest value."""
         del case
-        is_attention = any(name.startswith("paged_attention_") for name in fast)
+        is_attention = any(name.startswith(("paged_attention_", "varlen_attention_bf16")) for name in fast)
         return FAST_ATTENTION_TOLERANCE if is_attention else FAST_TOLERANCE
 
     def _run(self, native: Native, case: Case) -> str:
