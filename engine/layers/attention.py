@@ -7,6 +7,7 @@ is [rows, heads * head_dim], k and v are [rows, kv_heads * head_dim]; query head
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from octavo.engine.layers.norm import Norm
 from octavo.platforms.ops import Ops
@@ -30,20 +31,42 @@ class Attention:
 
     def __call__(self, ops: Ops, x: Array) -> Array:
         """[rows, heads * head_dim]; stores this step's keys and values on the way."""
-        q, k, v = projected(ops, x, self.qkv, self.heads * self.head_dim, self.kv_heads * self.head_dim)
-        if self.q_norm is not None:
-            q = self.q_norm(ops, q)
-        if self.k_norm is not None:
-            k = self.k_norm(ops, k)
-        if self.rope is not None:
-            q = ops.rope(q, self.rope, heads=self.heads)
-            k = ops.rope(k, self.rope, heads=self.kv_heads)
+        q, k, v = projected(ops, x, self)
         ops.kv_append(k, v, layer=self.layer)
         return ops.paged_attention(q, layer=self.layer, heads=self.heads, scale=self.scale, softcap=self.softcap)
 
 
-def projected(ops: Ops, x: Array, qkv: tuple[LinearWeight, ...], width: int, narrow: int) -> list[Array]:
-    """q [rows, width], k and v [rows, narrow], of one fused weight or of three."""
-    if len(qkv) == 1:
-        return ops.split(ops.linear(x, qkv[0]), [width, narrow, narrow])
-    return [ops.linear(x, weight) for weight in qkv]
+class Projection(Protocol):
+    """What attention over pages and over packed sequences have in common, up to their queries and keys."""
+
+    @property
+    def qkv(self) -> tuple[LinearWeight, ...]: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def rope(self) -> Rope | None: ...
+    @property
+    def q_norm(self) -> Norm | None: ...
+    @property
+    def k_norm(self) -> Norm | None: ...
+
+
+def projected(ops: Ops, x: Array, layer: Projection) -> tuple[Array, Array, Array]:
+    """q, k and v of one fused weight or of three; q and k behind their norms and rotation."""
+    if len(layer.qkv) == 1:
+        narrow = layer.kv_heads * layer.head_dim
+        q, k, v = ops.split(ops.linear(x, layer.qkv[0]), [layer.heads * layer.head_dim, narrow, narrow])
+    else:
+        q, k, v = (ops.linear(x, weight) for weight in layer.qkv)
+    if layer.q_norm is not None:
+        q = layer.q_norm(ops, q)
+    if layer.k_norm is not None:
+        k = layer.k_norm(ops, k)
+    if layer.rope is not None:
+        q = ops.rope(q, layer.rope, heads=layer.heads)
+        k = ops.rope(k, layer.rope, heads=layer.kv_heads)
+    return q, k, v

@@ -46,14 +46,7 @@ class PackedAttention:
 
     def __call__(self, ops: Ops, x: Array) -> Array:
         """[rows, heads * head_dim]."""
-        q, k, v = projected(ops, x, self.qkv, self.heads * self.head_dim, self.kv_heads * self.head_dim)
-        if self.q_norm is not None:
-            q = self.q_norm(ops, q)
-        if self.k_norm is not None:
-            k = self.k_norm(ops, k)
-        if self.rope is not None:
-            q = ops.rope(q, self.rope, heads=self.heads)
-            k = ops.rope(k, self.rope, heads=self.kv_heads)
+        q, k, v = projected(ops, x, self)
         return ops.varlen_attention(
             q,
             k,

@@ -58,7 +58,6 @@ class Member:
         self._change: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.num_calls = 0
-        self.num_loads = 0
 
     @property
     def name(self) -> str:
@@ -104,7 +103,6 @@ class Member:
             self.state.detach()
             await engine.close()
             raise
-        self.num_loads += 1
         self._rest()
         return {"load": loaded_s, "first_token": first_s}
 

@@ -9,16 +9,15 @@ file holds, per case and text number, `case_sparse_N` float32 [256], or `case_qu
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from tests.golden import tiny_tokens
+from tests.golden.stored import write_or_check
 
 FILE = Path(__file__).parent / "tokens.npz"
-CHECK_BOUND = 1e-5
 
 
 def compute() -> dict[str, NDArray[np.float32]]:
@@ -41,21 +40,5 @@ def compute() -> dict[str, NDArray[np.float32]]:
     return found
 
 
-def main() -> int:
-    """Writes the file, or compares with it."""
-    fresh = compute()
-    if "--check" not in sys.argv[1:]:
-        np.savez_compressed(FILE, **fresh)
-        print(f"{FILE.name}: written, {FILE.stat().st_size} bytes")
-        return 0
-    with np.load(FILE) as stored:
-        worst = {name: float(np.abs(stored[name] - values).max()) for name, values in fresh.items()}
-    bad = {name: difference for name, difference in worst.items() if not difference <= CHECK_BOUND}
-    print(
-        f"tokens: largest difference {max(worst.values()):.2e} (bound {CHECK_BOUND:.0e}){f' BAD {bad}' if bad else ''}"
-    )
-    return 1 if bad else 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(write_or_check("tokens", FILE, compute()))

@@ -160,7 +160,7 @@ def test_an_idle_model_is_unloaded_and_comes_back() -> None:
         await until(lambda: one.state.engine is None)
         assert load.engines[0].is_closed and not one.state.is_warm
         await one.begin()
-        assert one.state.engine is load.engines[1] and one.num_loads == 2
+        assert one.state.engine is load.engines[1] and load.num_asked == 2
         one.end()
 
     run(scenario)
@@ -168,13 +168,14 @@ def test_an_idle_model_is_unloaded_and_comes_back() -> None:
 
 def test_calls_one_after_the_other_keep_a_model() -> None:
     async def scenario() -> None:
-        one = member(unload_s=0.2)
+        load = Loader()
+        one = member(load=load, unload_s=0.2)
         await one.load()
         for _ in range(12):
             await one.begin()
             await asyncio.sleep(0.02)
             one.end()
-        assert one.num_loads == 1 and one.state.engine is not None
+        assert load.num_asked == 1 and one.state.engine is not None
 
     run(scenario)
 
