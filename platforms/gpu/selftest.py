@@ -20,7 +20,7 @@ from octavo.platforms.gpu.weights import FAST_PREPARE, GpuWeights
 from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.selftest import SelfTest
 from octavo.platforms.recorded.symbols import page_bytes
-from octavo.platforms.selftest.cases import Case, Cell
+from octavo.platforms.selftest.cases import Case, Cell, for_format, wide
 from octavo.platforms.types import KVSpec, SampleBatch, SampleResult
 
 #: of kernels that take other inputs than the exact ones: what rounding inputs to int8 per group does to a product. Cases whose
@@ -57,6 +57,10 @@ class GpuSelfTest(SelfTest):
 
     def cell(self, native: Native) -> Cell:
         return GpuCell(cast(GpuNative, native))
+
+    def prove_format(self, form: str) -> None:
+        """Products of rows that fill no tile of 128, too."""
+        self._prove([*for_format(form), *wide(form)])
 
     def allowed(self, case: Case, fast: list[str]) -> float:
         if any(name.startswith("rms_norm_prepare_") for name in fast):

@@ -34,7 +34,9 @@ from octavo.quant.formats import format_named
 
 Result = NDArray[Any]
 FEW, MANY = 2, 18
-TILES = (70, 300)  # rows and outputs of more than one tile of every kernel
+TILES = (70, 300)  # rows and outputs of more than one tile of every kernel of CPUs
+GROUP = 8  # query heads of a kv head, where many rows are wanted
+WIDE = (130, 35)  # the same for rows of GPUs' kernels
 _KINDS = {
     "f32": "f32", "f16": "f16", "bf16": "bf16", "q4_0": "q4g32", "q4_1": "q4g32", "q5_0": "q5g32", "q5_1": "q5g32",
     "q8_0": "q8g32", "q2_k": "q2k", "q3_k": "q3k", "q4_k": "q4k", "q5_k": "q5k", "q6_k": "q6k", "w8a8": "w8a8",
@@ -74,12 +76,17 @@ def cases() -> list[Case]:
 def common() -> list[Case]:
     """Those that every platform runs: formats whose kernels are GPUs' alone are left out."""
     alone = tuple(f"linear {form} " for form in GPU_FORMATS)
-    return [case for case in _CASES if not case.name.startswith(alone)]
+    return [case for case in _CASES if not case.name.removeprefix("wide ").startswith(alone)]
 
 
 def for_format(form: str) -> list[Case]:
     """Those of a linear weight format: packing, preparing inputs, product."""
     return [case for case in _CASES if case.name.startswith(f"linear {form} ")]
+
+
+def wide(form: str) -> list[Case]:
+    """Of a linear weight format, those for GPUs, whose tiles have up to 128 rows."""
+    return [case for case in _CASES if case.name.startswith(f"wide linear {form} ")]
 
 
 def covering(ops: Iterable[str]) -> list[Case]:
@@ -144,9 +151,9 @@ def _linear(form: str, rows: int, cell: Cell) -> list[Result]:
     return out
 
 
-def _tiles(form: str, cell: Cell) -> list[Result]:
+def _tiles(form: str, size: tuple[int, int], cell: Cell) -> list[Result]:
     """A tile too many or too few leaves values that nobody wrote."""
-    rows, num_out = TILES
+    rows, num_out = size
     num_in = 256 if form.endswith("_k") else 128
     weight = cell.weights().linear([tensors(f"tiles {form}", form, num_out, num_in)[0]])
     return [cell.ops().linear(values("tiles x", rows, num_in), weight)]
@@ -169,9 +176,9 @@ def _activations(form: str, cell: Cell) -> list[Result]:
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
-def _attend(cell: Cell, spec: KVSpec, seqs: Sequence[tuple[int, int]], **how: Any) -> Result:
+def _attend(cell: Cell, spec: KVSpec, seqs: Sequence[tuple[int, int]], group: int = 2, **how: Any) -> Result:
     """Stored tokens first, then the step's own, then attention over both."""
-    heads, width = 2 * spec.num_kv_heads, spec.num_kv_heads * spec.head_dim
+    heads, width = group * spec.num_kv_heads, spec.num_kv_heads * spec.head_dim
     step, stored = batch(seqs), batch([(0, past) for past, _ in seqs])
     stored.block_tables = step.block_tables
     ops = cell.ops(spec, 1 + int(step.block_tables[0].max()))
@@ -206,12 +213,21 @@ def _heads(dtype: KVDtype, head_dim: int, cell: Cell) -> list[Result]:
     return [_attend(cell, spec, seqs) for seqs in (((40, 1), (0, 7)), ((20, 30), (70, 1)))]
 
 
-def _varlen_heads(dtype: VarlenDtype, head_dim: int, cell: Cell) -> list[Result]:
+def _head_tiles(dtype: KVDtype, head_dim: int, cell: Cell) -> list[Result]:
+    """More rows than two of their tiles have, of 16 for few tokens and of up to 128 for many: a grid has a block to spare for
+    every sequence, so that one tile too few is missed only behind two."""
+    spec = one_layer(dtype, 1, head_dim)
+    return [_attend(cell, spec, seqs, GROUP) for seqs in (((20, 5),), ((0, 33),))]
+
+
+def _varlen_heads(
+    dtype: VarlenDtype, head_dim: int, group: int, seqs: Sequence[tuple[int, int]], cell: Cell
+) -> list[Result]:
     """Kernels that GPUs have for a class of head sizes."""
-    ops = cell.ops()
-    ops.begin(batch([(0, 40), (0, 3)]))
-    q, k, v = values("vhq", 43, 2 * head_dim), values("vhk", 43, head_dim), values("vhv", 43, head_dim)
-    return [ops.varlen_attention(q, k, v, heads=2, kv_heads=1, scale=head_dim**-0.5, dtype=dtype)]
+    ops, rows = cell.ops(), sum(n for _, n in seqs)
+    ops.begin(batch(seqs))
+    q, k, v = values("vhq", rows, group * head_dim), values("vhk", rows, head_dim), values("vhv", rows, head_dim)
+    return [ops.varlen_attention(q, k, v, heads=group, kv_heads=1, scale=head_dim**-0.5, dtype=dtype)]
 
 
 _VARLEN: tuple[tuple[str, str, VarlenDtype], ...] = (
@@ -288,8 +304,9 @@ def _linear_case(form: str, rows: int) -> Case:
     kind = _KINDS[form]
     prepare = f"prepare_i8g{form.removeprefix('i4g')}" if kind == "i4" else _PREPARE.get(kind)
     covers = [f"linear_{kind}", f"pack_{kind if form in APART else form}", *([prepare] if prepare else [])]
-    if rows == TILES[0]:
-        return Case(f"linear {form} tiles", tuple(covers), partial(_tiles, form))
+    if rows in (TILES[0], WIDE[0]):
+        size, name = (TILES, "") if rows == TILES[0] else (WIDE, "wide ")
+        return Case(f"{name}linear {form} tiles", tuple(covers), partial(_tiles, form, size))
     return Case(f"linear {form} {'few' if rows == FEW else 'many'}", tuple(covers), partial(_linear, form, rows))
 
 
@@ -300,7 +317,7 @@ _CASES: tuple[Case, ...] = (
     Case("rope", ("rope",), _rope),
     *(Case(op, (op,), partial(_rows, op)) for op in ("softcap", "gather_rows", "pool")),
     *(_linear_case(form, rows) for form in (*LINEAR_FORMATS, *GPU_FORMATS) for rows in (FEW, MANY)),
-    *(_linear_case(form, TILES[0]) for form in (*LINEAR_FORMATS, *GPU_FORMATS)),
+    *(_linear_case(form, rows) for rows in (TILES[0], WIDE[0]) for form in (*LINEAR_FORMATS, *GPU_FORMATS)),
     *(Case(f"linear {f} whole", _linear_case(f, FEW).covers, partial(_whole, f)) for f in ("i4g32", "i4g64", "i4g128")),
     *(
         Case(f"linear {f} activations", (f"linear_{_KINDS[f]}", f"pack_{f}"), partial(_activations, f))
@@ -348,19 +365,21 @@ _CASES: tuple[Case, ...] = (
     ),
     *(
         Case(
-            f"attention {d} heads of {n}",
+            f"attention {d} {what} of {n}",
             (f"paged_attention_{d}_d{n}", f"paged_attention_{d}", f"kv_append_{d}"),
-            partial(_heads, d, n),
+            partial(run, d, n),
         )
+        for what, run in (("heads", _heads), ("tiles of heads", _head_tiles))
         for d in ("bf16", "int8", "fp8", "f16")
         for n in ((64, 128) if d == "f16" else (64, 128, 192, 256))
     ),
     Case("varlen attention", ("varlen_attention", "varlen_attention_d64"), partial(_varlen, "f32")),
     Case("varlen attention bf16", ("varlen_attention_bf16", "varlen_attention_bf16_d64"), partial(_varlen, "bf16")),
     *(
-        Case(f"varlen attention {of}heads of {n}", (f"{op}_d{n}", op), partial(_varlen_heads, dtype, n))
+        Case(f"varlen attention {of}{what} of {n}", (f"{op}_d{n}", op), partial(_varlen_heads, dtype, n, group, seqs))
         for op, of, dtype in _VARLEN
         for n in (64, 128, 192, 256)
+        for what, group, seqs in (("heads", 2, ((0, 40), (0, 3))), ("tiles of heads", GROUP, ((0, 33),)))
     ),
     Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16", "paged_attention_bf16_d64"), _copy),
     Case("sample", ("sample",), _sample),
