@@ -133,6 +133,8 @@ def _make_reference(num_threads: int, isa: tuple[str, ...] | None, numerics: str
 
 X86_MACHINES, ARM_MACHINES = ("x86_64", "AMD64"), ("aarch64", "arm64")
 AUTO, CPU = "auto", "cpu"  # words for the first that runs, of all and of those on the processor
+#: what people say for a kind of device, which letters would take for another
+MEANT = {"gpu": AUTO, "nvidia": "cuda", "amd": "rocm", "hip": "rocm"}
 PLATFORMS: tuple[Entry, ...] = (
     _gpu("cuda"),
     _gpu("rocm"),
@@ -156,7 +158,7 @@ def _entries(word: str) -> list[Entry]:
     if entry is None:
         from difflib import get_close_matches  # only for this message
 
-        close = get_close_matches(name, known, 1)
+        close = [MEANT[name]] if name in MEANT else get_close_matches(name, known, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError(f"unknown device or platform {word!r}; known are {', '.join(known)}{hint}")
     if colon and not (entry.asked is not None and number.isascii() and number.isdigit()):

@@ -62,7 +62,10 @@ def read_schemes(cfg: Description) -> tuple[Scheme, ...]:
     whole = _table(cfg, KEY, value)
     method = whole.get("quant_method")
     if method not in _METHODS:
-        raise whole.bad("quant_method", method, f"one of {', '.join(map(repr, _METHODS))}")
+        known = ", ".join(map(repr, _METHODS))
+        raise whole.bad(
+            "quant_method", method, f"one of {known}; load the model that it was made from, with --quantization"
+        )
     if method == "fp8":
         return _fp8_schemes(whole)
     packing = whole.text("format")

@@ -66,6 +66,7 @@ class Found:
     num_present: int = 0  # devices of the kernel's driver, visible to this process or not
     hiding: Mapping[str, str] = field(default_factory=dict)  # variables that are set
     targets: tuple[str, ...] | None = None  # archs of the installed code objects; None: none are installed
+    code_problem: str = ""  # why they are not of this octavo
     torch: Torch | None = None
 
     @property
@@ -98,6 +99,8 @@ def choose(found: Found, index: int | None = None) -> Choice:
     asked = [device for device in found.devices if index is None or device.index == index]
     if found.targets is None:
         return Choice(refusal=_without_code(found, asked))
+    if found.code_problem:
+        return Choice(refusal=found.code_problem)
     fits = {device.index: fitting(device.arch, found.targets) for device in asked}
     runs = sorted((d for d in asked if fits[d.index]), key=lambda device: (device.is_integrated, device.index))
     if not runs:

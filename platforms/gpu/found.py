@@ -40,7 +40,7 @@ def find(kind: str, *, is_thorough: bool = False, root: Path = Path("/"), driver
         found = replace(found, on_bus=_on_bus(kind, root), num_present=_num_present(kind, root))
     else:
         return found
-    found = replace(found, targets=_targets(kind), torch=installed_torch())
+    found = replace(found, targets=_targets(kind), code_problem=_code_problem(kind), torch=installed_torch())
     if driver is None:
         if not has_binding(kind):
             return found
@@ -162,6 +162,14 @@ def _targets(kind: str) -> tuple[str, ...] | None:
         return None
     folder = code.find(kind)
     return None if folder is None else tuple(code.archs_in(folder))
+
+
+def _code_problem(kind: str) -> str:
+    try:
+        code: Any = import_module("octavo.platforms.gpu.code")
+    except ModuleNotFoundError:
+        return ""
+    return str(code.mismatch(kind))
 
 
 def installed_torch() -> Torch | None:

@@ -5,6 +5,7 @@ The build writes it (`ci/gpu.py`) from the sources themselves (`csrc_common/gpu`
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Iterable, Mapping
@@ -42,6 +43,7 @@ class GpuRow:
     file: str  # the code object that holds it
     shared_bytes: int = 0  # of shared memory that a launch must ask for, beside what the kernel declares
     only: str = ""
+    digest: str = ""  # of the code object (`digest_of`); '' where the build wrote none
 
     @property
     def name(self) -> str:
@@ -79,9 +81,35 @@ def bounded(op: str, size: int, ops: Iterable[str]) -> str:
     return f"{op}_d{min(fitting)}" if fitting else op
 
 
+def digest_of(code: bytes) -> str:
+    """Of a code object, as tables have it: 32 hex digits."""
+    return hashlib.blake2b(code, digest_size=16).hexdigest()
+
+
 def read_rows(text: str) -> list[GpuRow]:
-    """Rows of a table as the build wrote it."""
-    return [GpuRow(**{**row, "fields": tuple(Field(*field) for field in row["fields"])}) for row in json.loads(text)]
+    """Rows of a table as the build wrote it. ValueError, TypeError or KeyError where it is none, or no launch could use a row."""
+    rows = [GpuRow(**{**row, "fields": tuple(Field(*field) for field in row["fields"])}) for row in json.loads(text)]
+    if not rows:
+        raise ValueError("it lists no kernel")
+    for row in rows:
+        if problem := _problem(row):
+            raise ValueError(f"{row.name}: {problem}")
+    return rows
+
+
+def _problem(row: GpuRow) -> str:
+    numbers = (row.threads, row.tile_rows, row.tile_outs, row.args_bytes, row.shared_bytes)
+    if not all(isinstance(number, int) and number >= 0 for number in numbers) or not (row.threads and row.tile_rows):
+        return f"sizes of {numbers}"
+    if not row.tile_outs and row.op.startswith("linear_"):
+        return "a product's tile of no outputs"
+    if Path(row.file).name != row.file:
+        return f"a code object at {row.file!r}, outside the folder"
+    for field in row.fields:
+        size = struct.calcsize(_PACK[field.kind]) if field.kind in _PACK else 0
+        if not size or field.offset < 0 or field.offset + size > row.args_bytes:
+            return f"argument {field.name}, {field.kind} at {field.offset} of {row.args_bytes} bytes"
+    return ""
 
 
 def rows_of(folder: Path) -> list[GpuRow]:

@@ -39,6 +39,9 @@ def test_a_platform_for_another_machine_that_was_asked_for_is_an_error(monkeypat
 @pytest.mark.parametrize(
     ("word", "text"),
     [
+        ("gpu", r"unknown device or platform 'gpu'; .*; did you mean auto\?"),
+        ("amd", r"unknown device or platform 'amd'; .*; did you mean rocm\?"),
+        ("nvidia:1", r"unknown device or platform 'nvidia:1'; .*; did you mean cuda\?"),
         ("cdua", r"unknown device or platform 'cdua'; known are auto, cpu, cuda, rocm, .*; did you mean cuda\?"),
         ("cuda:", "unknown device 'cuda:'; only GPUs have numbers: cuda:0, rocm:0"),
         ("cuda:-1", "unknown device 'cuda:-1'"),

@@ -163,7 +163,7 @@ REFUSED = [
     (FP8, "f8g128", set_whole("kv_cache_scheme", {"type": "float"}), r"kv_cache_scheme is"),
     (FP8, "f8g128", set_whole("rotation", "hadamard"), r"not understood .*rotation='hadamard'"),
     (FP8, "f8tensor", set_whole("quant_method", "modelopt"),
-     r"quant_method is 'modelopt'; it must be one of 'compressed-tensors', 'fp8'"),
+     r"quant_method is 'modelopt'; it must be one of 'compressed-tensors', 'fp8'; load .* with --quantization"),
 ]  # fmt: skip
 
 

@@ -105,6 +105,8 @@ TEXTS = [
     ("ROCm releases differ the other way", machine("MI300X", driver_release=(6, 2)),
      "hip-python 9.9 was made for HIP 7.2, the driver has HIP 6.2; pip install 'hip-python==6.*', or install the driver of "
      "that release"),
+    ("code objects of another version", machine("MI300X", code_problem="octavo-rocm 9.9 is not of this octavo, 0.1.0"),
+     "octavo-rocm 9.9 is not of this octavo, 0.1.0"),
     ("all hidden", machine(kind="cuda", hiding={"CUDA_VISIBLE_DEVICES": ""}, num_present=2),
      "CUDA_VISIBLE_DEVICES='' hides all 2 devices; unset it"),
     ("all hidden, uncounted", machine(kind="rocm", hiding={"HIP_VISIBLE_DEVICES": "7"}, num_present=0),
