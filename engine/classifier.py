@@ -24,7 +24,8 @@ from octavo.engine.loading.source import Progress
 from octavo.engine.model_text import text_of
 from octavo.engine.pooling.opened import open_encoder
 from octavo.engine.pooling.options import encoder_config
-from octavo.engine.pooling.pairs import PAIR_TRUNCATIONS, Pairs, PairTruncation, has_segments
+from octavo.engine.pooling.pairs import PAIR_TRUNCATIONS, PairTruncation, has_segments
+from octavo.engine.pooling.prompt_pairs import PairTexts, pairs_of
 from octavo.engine.pooling.runner import NOT_FINITE
 from octavo.engine.pooling.scores import SCORE_ACTIVATIONS, ScoreActivation, ScoreRunner, activated, label_activation
 from octavo.engine.pooling.texts import TRUNCATIONS, Item, Texts, Truncation, steps
@@ -53,16 +54,17 @@ class Classifier:
         opened = open_encoder(config, progress=progress, needs_tokenizer=config.tokenizer is None, with_head=True)
         try:
             text_files = opened.files if config.tokenizer is None else open_model(config.tokenizer)
-            self.tokenizer = text_of(text_files).tokenizer
+            self._text = text_of(text_files)
         finally:
             opened.files.checkpoint.close()
+        self.tokenizer = self._text.tokenizer
         self._has_segments = has_segments(text_files.tokenizer_config)
         self.name = opened.name
         self.platform = opened.platform
         self.pipeline = opened.pipeline
         self.max_tokens = self.pipeline.max_tokens
         self.texts = Texts(self.tokenizer, self.pipeline, opened.encoder.spec.vocab)
-        self.max_batch_tokens = opened.max_batch_tokens
+        self.max_batch_tokens = opened.shared_tokens
         self.max_num_seqs = opened.max_num_seqs
         self._runner = ScoreRunner(opened)
         self.labels = self._runner.spec.labels
@@ -70,9 +72,11 @@ class Classifier:
         self.activation = label_activation(opened.files.config, len(self.labels))
 
     @cached_property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> PairTexts:
         """The text side of pairs. ModelError if their special tokens leave no room."""
-        return Pairs(self.tokenizer, self.pipeline, has_segments=self._has_segments)
+        asked = self.pipeline.question
+        style, options = ("", {}) if asked is None else (asked.style, asked.options)
+        return pairs_of(style, self._text, self.pipeline, has_segments=self._has_segments, options=options)
 
     @property
     def prompts(self) -> dict[str, str]:

@@ -88,7 +88,7 @@ class Embedder:
         self.texts = Texts(
             text.tokenizer, self.pipeline, opened.encoder.spec.vocab, allows_dimensions=allows_dimensions
         )
-        self.max_batch_tokens = opened.max_batch_tokens
+        self.max_batch_tokens = opened.shared_tokens
         self.max_num_seqs = opened.max_num_seqs
         late = self.pipeline.late
         self._late = None if late is None else LateTexts(text.tokenizer, self.pipeline, late, opened.encoder.spec.vocab)

@@ -108,6 +108,8 @@ class PoolingInfo(msgspec.Struct, frozen=True, array_like=True):
         "none"  # what a pair's score becomes, and below what labels' do, unless a call says otherwise
     )
     label_activation: str = "none"
+    pair_style: str = ""  # and below: of `octavo.engine.pooling.questions.Question`
+    pair_options: dict[str, bool | int | float | str] = {}
 
 
 class EngineInfo(msgspec.Struct, frozen=True, array_like=True):

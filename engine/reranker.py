@@ -1,4 +1,5 @@
-"""How well documents answer a query, by a cross-encoder that reads both at once, in the caller's process.
+"""How well documents answer a query, by a model that reads both at once, in the caller's process: a cross-encoder, or a generator
+that is asked whether a document fits.
 
 reranker = octavo.Reranker("./model")
 best = reranker.rank("a question", ["a text", "another"], top_n=1)     # [Ranked(index=1, score=0.98, ...)]
@@ -21,6 +22,7 @@ from octavo.engine.errors import ModelError, RequestError
 from octavo.engine.loading.source import Progress
 from octavo.engine.pooling.options import encoder_config
 from octavo.engine.pooling.pairs import PairTruncation
+from octavo.engine.pooling.prompt_pairs import refuse_instruction
 from octavo.engine.pooling.scores import SCORE_ACTIVATIONS, ScoreActivation, activated
 from octavo.platforms.types import F32
 
@@ -47,7 +49,7 @@ class Ranked:
 
 
 class Reranker:
-    """A cross-encoder of one score. `model` and the options are those of `Embedder`."""
+    """A model of one score for a pair. `model` and the options are those of `Embedder`."""
 
     def __init__(self, model: str | os.PathLike[str], *, progress: Progress | None = None, **options: Any) -> None:
         encoder_config(model, options, "Reranker")
@@ -83,6 +85,7 @@ class Reranker:
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        instruction: str | None = None,
         truncate: PairTruncation = "error",
         activation: ScoreActivation | None = None,
     ) -> list[Score]:
@@ -90,7 +93,9 @@ class Reranker:
 
         `truncate`: what becomes of a pair beyond `max_tokens`: an error, or it loses tokens of the longer text until both are
         even (longest_first), or of the document alone (only_second). `activation` (default: `self.activation`): what raw scores
-        become; none leaves them. `prompt_name`, `prompt`: what goes before the query. RequestError for options that cannot be.
+        become; none leaves them. `prompt_name`, `prompt`: what goes before the query. `instruction`: of models that are asked
+        whether a document fits, what that means (default: their own); prompts are their instructions. RequestError for options
+        that cannot be.
         """
         how = self.activation if activation is None else activation
         if how not in SCORE_ACTIVATIONS or how == "softmax":
@@ -98,6 +103,9 @@ class Reranker:
             raise RequestError(f"activation is {how!r}; it must be one of {known}", param="activation")
         if isinstance(pairs, (str, bytes)) or not isinstance(pairs, Sequence):
             raise RequestError(f"pairs are {type(pairs).__name__}; give a list of pairs of texts", param="pairs")
+        if instruction is not None:
+            refuse_instruction(self.pairs, prompt_name if prompt is None else prompt)
+            prompt = instruction
         items = self.pairs.items(pairs, self._classifier.texts.prompt(prompt_name, prompt), truncate)
         found = []
         for item in self._classifier.scored(items):

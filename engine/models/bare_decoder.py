@@ -1,5 +1,8 @@
-"""A decoder without its head, over whole packed texts: hidden states for pooling, no pages. What embedders are that were trained
-from generators, causal ones as well as those that then see both directions.
+"""A decoder over whole packed texts, without pages: hidden states for pooling, and of rerankers scores. What embedders and
+rerankers are that were trained from generators, causal ones as well as those that then see both directions.
+
+A head is a linear layer over the last token (`...ForSequenceClassification`), or a few rows of the generator's own: the logits
+of the words that say whether a document fits a query. Other rows are not loaded.
 
 Invariants: the layers are a `Decoder`'s, weight by weight, but for attention, which reads the step's own keys and values
 (`layers.packed`); so a text's states do not depend on the texts beside it.
@@ -20,22 +23,29 @@ from octavo.engine.models.decoder import LayerWeights, formats_of, through_layer
 from octavo.engine.models.encoder import joined_ids
 from octavo.engine.models.encoder_load import load_encoder
 from octavo.engine.models.encoder_spec import NO_PAGES
+from octavo.engine.models.heads import Head, HeadSpec, classification
 from octavo.engine.models.load import Loader
-from octavo.engine.models.source import describe_bare
+from octavo.engine.models.raw import expanded, joined, rows_of
+from octavo.engine.models.reader import Description
+from octavo.engine.models.source import architecture_of, describe_bare
 from octavo.engine.models.spec import DecoderSpec
 from octavo.engine.models.text_encoder import TextEncoder
 from octavo.platforms.ops import Ops, Weights
 from octavo.platforms.types import Array, Batch, KVSpec
 
+_SCORE = "score.weight"  # of transformers' classifiers made of decoders
+
 
 class BareDecoder:
     """A model ready to run: a `TextEncoder`."""
 
-    def __init__(self, spec: DecoderSpec, weights: LayerWeights, grown_bytes: int = 0) -> None:
+    def __init__(
+        self, spec: DecoderSpec, weights: LayerWeights, grown_bytes: int = 0, head: Head | None = None
+    ) -> None:
         self.spec = spec
         self.weights = weights
         self.grown_bytes = grown_bytes
-        self.head = None
+        self.head = head
 
     def kv_spec(self, dtype: str = "f32", block_tokens: int = 32) -> KVSpec:
         """No layer keeps keys and values."""
@@ -85,13 +95,15 @@ def load_text_encoder(
     *,
     config: Mapping[str, Any] | None = None,
     with_head: bool = False,
+    rows: tuple[int, ...] = (),
     **options: Any,
 ) -> TextEncoder:
-    """An `Encoder`, or a `BareDecoder` where the checkpoint is a decoder's; `options` are those of both loaders."""
+    """An `Encoder`, or a `BareDecoder` where the checkpoint is a decoder's; `options` are those of both loaders. `rows`: of a
+    generator's head, whose logits make a score."""
     listed = (config or {}).get("architectures")
-    loads_bare = isinstance(listed, list) and len(listed) == 1 and registry.is_decoder(str(listed[0]))
-    if loads_bare and not with_head:
-        return load_bare(checkpoint, weights, config=config, **options)
+    name = str(listed[0]) if isinstance(listed, list) and len(listed) == 1 else ""
+    if registry.is_decoder(name) and (rows or not with_head or name in registry.SCORED):
+        return load_bare(checkpoint, weights, config=config, with_head=with_head, rows=rows, **options)
     return load_encoder(checkpoint, weights, config=config, with_head=with_head, **options)
 
 
@@ -103,11 +115,42 @@ def load_bare(
     max_len: int | None = None,
     expand: bool = False,
     quantize: str = "",
+    with_head: bool = False,
+    rows: tuple[int, ...] = (),
 ) -> BareDecoder:
-    """Loads a decoder's layers into `weights` and leaves its head out; see `models.load.load_model`."""
+    """Loads a decoder's layers into `weights`, and of heads what was asked for; see `models.load.load_model`."""
     spec, names, schemes = describe_bare(checkpoint, config, max_len=max_len)
     loader = Loader(checkpoint, weights, spec, names, schemes, Change(expand, quantize), is_packed=True)
     loaded = loader.layers()
-    head = names.stem("head").removeprefix(loader.cut)
-    checkpoint.finish((*names.harmless, f"{head}.*"))
-    return BareDecoder(spec, loaded, loader.grown_bytes)
+    head = None
+    if rows:
+        head = _of_rows(loader, rows)
+    elif with_head:
+        wanted = classification(Description(config or {}, checkpoint.describe()), "sequence", pooling="last")
+        raw = loader.stored(_SCORE, (wanted.num_out, spec.hidden))
+        head = Head(wanted, None, None, weights.linear([expanded(raw)]))
+    loader.give_back()
+    stem = names.stem("head").removeprefix(loader.cut)
+    classifies = architecture_of(config, checkpoint.describe()) in registry.SCORED
+    checkpoint.finish((*names.harmless, f"{stem}.*", *((_SCORE,) if classifies else ())))
+    return BareDecoder(spec, loaded, loader.grown_bytes, head)
+
+
+def _of_rows(loader: Loader, rows: tuple[int, ...]) -> Head:
+    """Rows of the generator's head, in float32."""
+    spec = loader.spec
+    if not all(0 <= row < spec.vocab for row in rows):
+        raise ModelError(
+            f"{loader.checkpoint.describe()}: scores are to be logits of the tokens {rows}; there are {spec.vocab}"
+        )
+    shape = (spec.vocab, spec.hidden)
+    whole = loader.raw("tokens", shape) if spec.is_tied else loader.matrix("head", 0, *shape)
+    bias = None
+    if spec.has_head_bias:
+        stored = loader.raw("head", (spec.vocab,), what="bias")
+        bias = [expanded(rows_of(stored, row, row + 1, str(row))) for row in rows]
+    parts = [expanded(rows_of(whole, row, row + 1, str(row))) for row in rows]
+    wanted = HeadSpec(
+        "sequence", len(rows), ("LABEL_0",), "last", rows=rows, cap=spec.final_softcap, scale=spec.logits_scale
+    )
+    return Head(wanted, None, None, loader.weights.linear(parts, None if bias is None else joined(bias)))

@@ -1,9 +1,10 @@
-"""Gemma 2 and Gemma 3 (text): norms that store w - 1 before and after both branches, sliding layers among full ones,
-token rows scaled by sqrt(hidden); Gemma 2 caps scores and logits, Gemma 3 norms q and k and rotates local layers apart.
+"""Gemma, Gemma 2 and Gemma 3 (text): norms that store w - 1, token rows scaled by sqrt(hidden). Since Gemma 2 norms stand before
+and after both branches, with sliding layers among full ones; Gemma 2 caps scores and logits, Gemma 3 norms q and k and rotates
+local layers apart.
 
 The token scale is rounded to the checkpoint's type, as the oracle does (sqrt(640) is 25.25 in bfloat16); GGUF files
-carry no such type and use float32. GGUF norm weights hold the 1 already. Sources: Gemma Team 2024, 2025; transformers
-`gemma2`, `gemma3_text`; llama.cpp's GGUF architectures `gemma2`, `gemma3`.
+carry no such type and use float32. GGUF norm weights hold the 1 already. Sources: Gemma Team 2024, 2024, 2025; transformers
+`gemma`, `gemma2`, `gemma3_text`; llama.cpp's GGUF architectures `gemma`, `gemma2`, `gemma3`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,16 @@ def _hf_common(src: Source, family: str) -> dict[str, Any]:
         "has_o_bias": has_bias,
         "embedding_scale": round_to(base["hidden"] ** 0.5, dtype),
     }
+
+
+def gemma_from_hf(src: Source) -> DecoderSpec:
+    """GemmaForCausalLM, whose files say `gelu` and mean its tanh form, as the oracle reads them."""
+    cfg = src.cfg
+    cfg.expect("use_bidirectional_attention", False)
+    cfg.expect("hidden_activation", "gelu_pytorch_tanh")
+    base = {**_hf_common(src, "gemma"), "has_post_norm": False}
+    layer = LayerSpec(hf_rope(src, base), base["head_dim"] ** -0.5)
+    return DecoderSpec(**base, layers=(layer,) * cfg.whole("num_hidden_layers"))
 
 
 def gemma2_from_hf(src: Source) -> DecoderSpec:
@@ -126,6 +137,13 @@ def _gguf_layers(
     return tuple(LayerSpec(ropes[int(slides[i])], width**-0.5, cut if slides[i] else 0) for i in range(num_layers))
 
 
+def gemma_from_gguf(src: Source) -> DecoderSpec:
+    """GGUF `gemma`."""
+    base = {**_gguf_common(src, "gemma"), "has_post_norm": False}
+    layer = LayerSpec(gguf_rope(src, base), base["head_dim"] ** -0.5)
+    return DecoderSpec(**base, layers=(layer,) * src.cfg.whole("block_count"))
+
+
 def gemma2_from_gguf(src: Source) -> DecoderSpec:
     """GGUF `gemma2`: layers 0, 2, 4, ... slide."""
     meta = src.cfg
@@ -169,6 +187,9 @@ _HF = Names(
     optional_prefix="model.",
 )
 
+_HF_FIRST = Names(hf_names(), harmless=HF_HARMLESS, optional_prefix="model.")
+
+GEMMA = Family("gemma", gemma_from_hf, _HF_FIRST, gemma_from_gguf, Names(GGUF))
 GEMMA2 = Family("gemma2", gemma2_from_hf, _HF, gemma2_from_gguf, Names(GGUF))
 GEMMA3 = Family("gemma3", gemma3_from_hf, _HF, gemma3_from_gguf, Names(GGUF))
 GEMMA3_TEXT = Family("gemma3", gemma3_text_from_hf, _HF)

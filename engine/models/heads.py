@@ -1,8 +1,8 @@
 """Heads: what checkpoints trained for a task compute from an encoder's hidden states, as data and as weights.
 
 All have one form, norm(act(dense(x))) and then `out`, of which the first three may be missing. "masked": scores of every entry of
-the vocabulary, per token; "token": scores of labels, per token; "sequence": scores of labels, of a sequence's first token or
-of the mean of its tokens; "vectors": a vector per token, as ColBERT makes them. Tensors have the roles `{kind}_dense`,
+the vocabulary, per token; "token": scores of labels, per token; "sequence": scores of labels, of a sequence's first or last
+token or of the mean of its tokens; "vectors": a vector per token, as ColBERT makes them. Tensors have the roles `{kind}_dense`,
 `{kind}_norm` and `{kind}_out` of the family's `Names`; `masked_decoder` is the name of a masked head's matrix where it is not the
 token table.
 """
@@ -30,13 +30,18 @@ class HeadSpec:
     kind: HeadKind
     num_out: int
     labels: tuple[str, ...] = ()  # of classifications
-    pooling: Literal["cls", "mean"] = "cls"  # of a sequence
+    pooling: Literal["cls", "mean", "last"] = "cls"  # of a sequence
     activation: Activation | None = None
     has_dense_bias: bool = True
     norm_eps: float | None = None
     has_norm_bias: bool = True
     has_out_bias: bool = True
     is_tied: bool = False  # the last layer's matrix is the token table
+    rows: tuple[
+        int, ...
+    ] = ()  # of a decoder's own head: the score is the first one's logit, less the second's if there is one
+    cap: float = 0.0  # of those logits: cap * tanh(logit / cap); 0: none
+    scale: float = 1.0  # by which they are multiplied before
 
 
 @dataclass(frozen=True)

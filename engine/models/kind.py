@@ -1,4 +1,5 @@
-"""What a model gives, from its description alone: tokens, vectors, scores. Reads config.json, no weight; imports no family."""
+"""What a model gives, from its description alone: tokens, vectors, scores. Reads config.json and modules.json, no weight; imports
+no family."""
 
 from __future__ import annotations
 
@@ -9,18 +10,33 @@ from typing import Literal
 import msgspec
 
 from octavo.engine.models.head_kinds import kind_of as head_of
-from octavo.engine.models.registry import BARE, ENCODERS
+from octavo.engine.models.registry import BARE, ENCODERS, SCORED
 
 #: tokens, vectors of texts, scores of texts or pairs, scores of tokens
 Kind = Literal["generate", "embed", "sequence", "token"]
+
+
+#: rerankers that are published as generators, with nothing in their files that says so: architecture -> (a part of the folder's
+#: name, how they are asked)
+_BY_NAME = {
+    "Qwen3ForCausalLM": ("qwen3-reranker", "qwen3"),
+    "Qwen3ForSequenceClassification": ("qwen3-reranker", "qwen3"),
+    "GemmaForCausalLM": ("bge-reranker-v2-gemma", "bge-gemma"),
+}
 
 
 class _Config(msgspec.Struct):
     architectures: list[str] | None = None
 
 
+class _Module(msgspec.Struct):
+    type: str = ""
+    path: str = ""
+
+
 def gives_vectors(model: str | os.PathLike[str]) -> bool:
-    """Whether the model at a local path is an encoder's, or has the module list of one that gives vectors.
+    """Whether the model at a local path gives vectors or scores: an encoder, or what has a module list, a head that classifies,
+    or the name of a reranker.
 
     What is not there, or cannot be read, is said by whoever opens it: False.
     """
@@ -34,13 +50,39 @@ def kind_of(model: str | os.PathLike[str]) -> Kind:
     if path.suffix == ".gguf":
         return "generate"
     if (folder / "modules.json").is_file():
-        return "embed"
-    try:
-        found = msgspec.json.decode((folder / "config.json").read_bytes(), type=_Config)
-    except (OSError, msgspec.DecodeError):
-        return "generate"
-    name = next(iter(found.architectures or ()), "")
-    if name not in ENCODERS and name not in BARE:
+        return _of_modules(folder)
+    name = _architecture(folder)
+    if pair_style_of(folder, name):
+        return "sequence"
+    if name not in ENCODERS and name not in BARE and name not in SCORED:
         return "generate"
     head = head_of(name)
     return head if head in ("sequence", "token") else "embed"
+
+
+def pair_style_of(folder: Path, architecture: str) -> str:
+    """How a reranker that is known by its folder's name is asked, '' for others. Caches of hubs have the name one or two folders
+    above the files."""
+    part, style = _BY_NAME.get(architecture, ("", ""))
+    return style if part and any(part in name.lower() for name in folder.absolute().parts[-3:]) else ""
+
+
+def _of_modules(folder: Path) -> Kind:
+    """The same of a folder with a module list: scores come from LogitScore, or from a Transformer alone that has a head."""
+    try:
+        listed = msgspec.json.decode((folder / "modules.json").read_bytes(), type=list[_Module])
+    except (OSError, msgspec.DecodeError):
+        return "embed"  # whose loader says what is wrong
+    kinds = [module.type.rpartition(".")[2] for module in listed]
+    if "LogitScore" in kinds:
+        return "sequence"
+    head = head_of(_architecture(folder / listed[0].path)) if kinds == ["Transformer"] else None
+    return head if head in ("sequence", "token") else "embed"
+
+
+def _architecture(folder: Path) -> str:
+    try:
+        found = msgspec.json.decode((folder / "config.json").read_bytes(), type=_Config)
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return next(iter(found.architectures or ()), "")

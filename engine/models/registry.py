@@ -23,6 +23,7 @@ HF: dict[str, tuple[str, str]] = {
     "SmolLM3ForCausalLM": ("llama", "SMOLLM3"),
     "Qwen2ForCausalLM": ("qwen", "QWEN2"),
     "Qwen3ForCausalLM": ("qwen", "QWEN3"),
+    "GemmaForCausalLM": ("gemma", "GEMMA"),
     "Gemma2ForCausalLM": ("gemma", "GEMMA2"),
     "Gemma3ForCausalLM": ("gemma", "GEMMA3"),
     "Phi3ForCausalLM": ("phi3", "FAMILY"),
@@ -70,8 +71,24 @@ BARE: dict[str, tuple[str, str]] = {
     "MistralModel": ("llama", "MISTRAL"),
     "Qwen2Model": ("qwen", "QWEN2"),
     "Qwen3Model": ("qwen", "QWEN3"),
+    "GemmaModel": ("gemma", "GEMMA"),
     "Gemma3TextModel": ("gemma", "GEMMA3_TEXT"),
 }
+
+#: the same of decoders with a linear layer over the last token of a text
+SCORED: dict[str, tuple[str, str]] = {
+    "LlamaForSequenceClassification": ("llama", "FAMILY"),
+    "MistralForSequenceClassification": ("llama", "MISTRAL"),
+    "Qwen2ForSequenceClassification": ("qwen", "QWEN2"),
+    "Qwen3ForSequenceClassification": ("qwen", "QWEN3"),
+    "GemmaForSequenceClassification": ("gemma", "GEMMA"),
+}
+
+#: embedders made of decoders whose attention caps its scores, which packed texts are not attended to with
+CAPPED = ("Gemma2Model",)
+
+#: rerankers whose layers are code of their own, which is never run
+LAYERWISE = ("LayerWiseMiniCPMForCausalLM", "CostWiseGemmaForCausalLM")
 
 #: `general.architecture` of GGUF metadata -> (module, name in it)
 GGUF: dict[str, tuple[str, str]] = {
@@ -79,6 +96,7 @@ GGUF: dict[str, tuple[str, str]] = {
     "smollm3": ("llama", "SMOLLM3"),
     "qwen2": ("qwen", "QWEN2"),
     "qwen3": ("qwen", "QWEN3"),
+    "gemma": ("gemma", "GEMMA"),
     "gemma2": ("gemma", "GEMMA2"),
     "gemma3": ("gemma", "GEMMA3"),
     "phi3": ("phi3", "FAMILY"),
@@ -96,18 +114,20 @@ def hf_family(architecture: str, where: str) -> Family:
         raise ModelError(f"{where}: {architecture} is an encoder: it gives vectors, not tokens; use octavo.Embedder")
     if architecture in BARE:
         raise ModelError(f"{where}: {architecture} is a decoder without a head: it gives vectors; use octavo.Embedder")
+    if architecture in SCORED:
+        raise ModelError(f"{where}: {architecture} gives scores, not tokens; use octavo.Reranker or octavo.Classifier")
     family: Family = _family(HF, architecture, where)
     return family
 
 
 def is_decoder(architecture: str) -> bool:
-    """Whether a Hugging Face architecture name is a decoder's, with its head or without."""
-    return architecture in HF or architecture in BARE
+    """Whether a Hugging Face architecture name is a decoder's, with its head, without, or with one that classifies."""
+    return architecture in HF or architecture in BARE or architecture in SCORED
 
 
 def bare_family(architecture: str, where: str) -> Family:
-    """The family of a decoder that serves as an embedder."""
-    family: Family = _family({**BARE, **HF}, architecture, where)
+    """The family of a decoder that gives vectors or scores."""
+    family: Family = _family({**BARE, **SCORED, **HF}, architecture, where)
     return family
 
 

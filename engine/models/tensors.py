@@ -147,7 +147,10 @@ class Tensors:
 
     def raw(self, role: str, shape: tuple[int, ...], layer: int = 0, what: str = "weight") -> RawTensor:
         """Claims a tensor and checks its shape. ModelError if it is missing or has another shape."""
-        name = self.name(role, layer, what)
+        return self.stored(self.name(role, layer, what), shape)
+
+    def stored(self, name: str, shape: tuple[int, ...]) -> RawTensor:
+        """The same of a tensor by its full name."""
         raw = raw_tensor(self.checkpoint, name)
         if raw.shape != shape:
             raise ModelError(

@@ -26,7 +26,7 @@ def build_pooling_core(config: EngineConfig) -> PoolingCore:
     opened.files.checkpoint.close()
     tasks, pooling = _vectors(opened) if opened.encoder.head is None else _scores(opened, config)
     info = _info(opened, phases.seconds, pooling)
-    core = PoolingCore(tasks, info, max_batch_tokens=opened.max_batch_tokens, max_num_seqs=opened.max_num_seqs)
+    core = PoolingCore(tasks, info, max_batch_tokens=opened.shared_tokens, max_num_seqs=opened.max_num_seqs)
     phases.mark("build")
     prove(core)
     phases.mark("first_item")
@@ -108,12 +108,15 @@ def _scores(opened: Opened, config: EngineConfig) -> tuple[dict[str, Task], Pool
         names = ["score", "classify"]
     tasks: dict[str, Task] = dict.fromkeys(names, scores)
     files = opened.files if config.tokenizer is None else open_model(config.tokenizer)
+    question = opened.pipeline.question
     return tasks, PoolingInfo(
         **_texts(opened, tasks),
         width=len(labels),
         labels=labels,
         has_segments=has_segments(files.tokenizer_config),
         pair_activation=opened.pipeline.activation,
+        pair_style="" if question is None else question.style,
+        pair_options={} if question is None else dict(question.options),
         label_activation=label_activation(opened.files.config, len(labels)),
     )
 

@@ -21,7 +21,7 @@ from octavo.engine.pooling.modules import Dense, Pipeline
 from octavo.platforms.ops import Ops, Weights
 from octavo.platforms.types import F32, Activation, Array, Batch, Embedding, KVSpec, LinearWeight, RawTensor
 
-_OPS = {"cls": "cls", "lasttoken": "last", "mean": "mean"}
+_OPS = {"cls": "cls", "last": "last", "lasttoken": "last", "mean": "mean"}
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class PooledEncoder:
 
 @dataclass(frozen=True)
 class HeadedEncoder:
-    """One program from token ids to what `tail` makes of hidden states: of each sequence, pooled by `pooling` ("cls", "mean"),
-    or of the tokens whose rows are asked for (""), which are then all that `tail` runs on."""
+    """One program from token ids to what `tail` makes of hidden states: of each sequence, pooled by `pooling` ("cls", "last",
+    "mean"), or of the tokens whose rows are asked for (""), which are then all that `tail` runs on."""
 
     encoder: TextEncoder
     tail: Callable[[Ops, Array], Array]

@@ -14,13 +14,16 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.config import read_json, read_json_list
 from octavo.engine.models.reader import Description
 from octavo.engine.pooling.outputs import OUTPUTS, Joined, Late, Output, Splade
 from octavo.platforms.types import Activation
+
+if TYPE_CHECKING:
+    from octavo.engine.pooling.questions import Question
 
 log = logging.getLogger("octavo.engine")
 
@@ -44,7 +47,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "SiLU": "silu",
     "Sigmoid": "sigmoid",
 }
-_TEXT_CONFIGS = (
+TEXT_CONFIGS = (
     *("sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json"),
     *("sentence_xlm-roberta_config.json", "sentence_camembert_config.json", "sentence_albert_config.json"),
 )
@@ -90,6 +93,7 @@ class Pipeline:
     dims: tuple[int, ...] | None = None
     truncate_dim: int | None = None
     activation: Activation = "none"  # of a cross-encoder's scores
+    question: Question | None = None  # how a reranker made of a decoder is asked
     splade: Splade | None = None
     late: Late | None = None
     joined: Joined | None = None
@@ -124,10 +128,17 @@ def read_pipeline(
 
 
 def read_classifier(
-    folder: Path, *, config: Mapping[str, Any], num_labels: int, max_tokens: int, tokenizer_config: Mapping[str, Any]
+    folder: Path,
+    *,
+    config: Mapping[str, Any],
+    num_labels: int,
+    max_tokens: int,
+    tokenizer_config: Mapping[str, Any],
+    question: Question | None = None,
 ) -> Pipeline:
-    """The same of an encoder with a head that gives `num_labels` scores, the vector's values; no module is served behind it."""
-    return Reader(folder, num_labels, max_tokens).read_classifier(config, tokenizer_config)
+    """The same of a model with a head that gives `num_labels` scores, the vector's values; behind it no module is served but
+    LogitScore, which `question` has been read of."""
+    return Reader(folder, num_labels, max_tokens).read_classifier(config, tokenizer_config, question)
 
 
 class Reader:
@@ -160,13 +171,19 @@ class Reader:
         for note in self.notes:
             log.warning("%s", note)
 
-    def read_classifier(self, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> Pipeline:
+    def read_classifier(
+        self, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any], question: Question | None
+    ) -> Pipeline:
+        is_generator = question is not None and bool(question.rows)
         if (self.folder / "modules.json").is_file():
-            for kind, at in listed_modules(self.folder)[1:]:
+            for kind, at in listed_modules(self.folder)[2 if is_generator else 1 :]:
                 raise ModelError(
                     f"{self.folder / 'modules.json'}: {kind} at {at.name} is not served behind scores; Transformer alone is"
                 )
-        found = self.text(transformer_folder(self.folder), tokenizer_config, "sequence-classification", "scores")
+        how = ("text-generation", "causal_logits") if is_generator else ("sequence-classification", "scores")
+        found = self.text(transformer_folder(self.folder), tokenizer_config, *how)
+        found["question"] = question
+        self.notes += question.notes if question is not None else ()
         found |= self.usage(config, "CrossEncoder")
         found["activation"] = self.activation(config, "sigmoid" if self.hidden == 1 else "none")
         self.log_notes()
@@ -259,7 +276,7 @@ class Reader:
         more: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """How texts become tokens: `sentence_bert_config.json` beside the encoder."""
-        file = next((at / name for name in _TEXT_CONFIGS if (at / name).is_file()), None)
+        file = next((at / name for name in TEXT_CONFIGS if (at / name).is_file()), None)
         if file is None:
             return {"max_tokens": self.bounded(None, "", tokenizer_config)}
         cfg = description(file)

@@ -16,20 +16,24 @@ from octavo.engine.memory import refuse_weights_without_room
 from octavo.engine.models.bare_decoder import load_text_encoder
 from octavo.engine.models.change import least_bytes
 from octavo.engine.models.head_kinds import kind_of
-from octavo.engine.models.registry import is_decoder
+from octavo.engine.models.registry import CAPPED, is_decoder
 from octavo.engine.models.text_encoder import TextEncoder
 from octavo.engine.pooling.modules import Pipeline, read_classifier, read_pipeline, transformer_folder
 from octavo.engine.pooling.outputs import Late
+from octavo.engine.pooling.questions import Question, question_of
 from octavo.engine.pooling.token_modules import gives_tokens, joined, needs_head, read_token_pipeline
 from octavo.platforms.limits import read_limits
 from octavo.platforms.ops import Weights
 from octavo.platforms.platform import Platform
 
+SHARED_TOKENS = 2048  # beyond, products of matrices gain nothing by more rows
+
 
 @dataclass(frozen=True)
 class Opened:
     """`folder` holds the modules. `files` are the encoder's own, still open: whoever opened it closes the checkpoint.
-    `max_batch_tokens` and `max_num_seqs` bound a step, which holds at least one text of any length that is served."""
+    `max_batch_tokens` and `max_num_seqs` bound a step, which holds at least one text of any length that is served; several texts
+    share one up to `shared_tokens`, so that a model of long texts does not work on 32,768 tokens of short ones at once."""
 
     name: str
     folder: Path
@@ -39,6 +43,7 @@ class Opened:
     encoder: TextEncoder
     pipeline: Pipeline
     max_batch_tokens: int
+    shared_tokens: int
     max_num_seqs: int
 
     @property
@@ -68,9 +73,11 @@ def open_encoder(
     inner = transformer_folder(folder)
     files = open_model(source.path if inner == folder else inner, needs_tokenizer=needs_tokenizer)
     try:
+        question = question_of(folder, files, config.tokenizer)
+        gives_scores = files.kind != "gguf" and kind_of(files.architecture) in ("sequence", "token")
         if with_head is None:
-            with_head = files.kind != "gguf" and kind_of(files.architecture) in ("sequence", "token")
-        refuse_other_use(files, folder, with_head=with_head)
+            with_head = gives_scores or question is not None
+        refuse_other_use(files, folder, question, with_head=with_head)
         mark("open")
         platform = chosen_platform(config, environment, limits)
         mark("platform")
@@ -86,8 +93,9 @@ def open_encoder(
             expand=change.is_expanding,
             quantize=change.quantization,
             with_head=with_head or needs_head(folder, files.architecture),
+            rows=() if question is None else question.rows,
         )
-        pipeline = _pipeline(folder, files, encoder, with_head=with_head)
+        pipeline = _pipeline(folder, files, encoder, question, with_head=with_head)
         mark("weights")
     except BaseException:
         files.checkpoint.close()
@@ -101,11 +109,14 @@ def open_encoder(
         encoder,
         pipeline,
         max(config.max_batch_tokens, pipeline.max_tokens),
+        max(config.max_batch_tokens, min(pipeline.max_tokens, SHARED_TOKENS)),
         config.max_num_seqs,
     )
 
 
-def _pipeline(folder: Path, files: ModelFiles, encoder: TextEncoder, *, with_head: bool) -> Pipeline:
+def _pipeline(
+    folder: Path, files: ModelFiles, encoder: TextEncoder, question: Question | None, *, with_head: bool
+) -> Pipeline:
     """What the folder says of scores, of vectors of tokens, or of vectors of texts."""
     said: dict[str, Any] = {
         "config": files.config,
@@ -114,7 +125,8 @@ def _pipeline(folder: Path, files: ModelFiles, encoder: TextEncoder, *, with_hea
     }
     width = 0 if encoder.head is None else encoder.head.out.num_out
     if with_head:
-        return read_classifier(folder, num_labels=width, **said)
+        is_compared = question is not None and bool(question.rows)
+        return read_classifier(folder, num_labels=1 if is_compared else width, question=question, **said)
     if gives_tokens(folder, files.architecture):
         spec = encoder.spec
         return read_token_pipeline(folder, hidden=spec.hidden, vocab=spec.vocab, head_width=width, **said)
@@ -125,13 +137,13 @@ def _pipeline(folder: Path, files: ModelFiles, encoder: TextEncoder, *, with_hea
     return replace(pipeline, joined=beside, late=late)
 
 
-def refuse_other_use(files: ModelFiles, folder: Path, *, with_head: bool) -> None:
+def refuse_other_use(files: ModelFiles, folder: Path, question: Question | None, *, with_head: bool) -> None:
     """ModelError for a classifier that is opened for vectors, for an encoder of vectors that is opened for scores, and for a
     decoder whose folder does not say how vectors are made of its hidden states."""
     if files.kind == "gguf":
         return  # refused where it is loaded
     kind, name = kind_of(files.architecture), files.architecture
-    is_classifier = kind in ("sequence", "token")
+    is_classifier = kind in ("sequence", "token") or question is not None
     if is_classifier and not with_head:
         what = (
             "labels for every token: use octavo.Classifier"
@@ -139,12 +151,23 @@ def refuse_other_use(files: ModelFiles, folder: Path, *, with_head: bool) -> Non
             else ("scores for texts and pairs of texts: use octavo.Reranker (octavo rerank) or octavo.Classifier")
         )
         raise ModelError(f"{files.path}: {name} gives {what}; its vectors were not trained to be compared")
+    if name in CAPPED:
+        raise ModelError(
+            f"{files.path}: {name} caps the scores of its attention (so does bge-multilingual-gemma2); embedders that do are not "
+            "served; EmbeddingGemma and bge-m3 are"
+        )
+    if with_head and not is_classifier and is_decoder(name):
+        raise ModelError(
+            f"{files.path}: {name} is a generator, and nothing says that it was trained to rank: rerankers have LogitScore in "
+            "modules.json, or the name of Qwen3-Reranker or bge-reranker-v2-gemma as that of their folder. octavo.LLM runs "
+            "generators"
+        )
     if with_head and not is_classifier:
         raise ModelError(
             f"{files.path}: {name} has no head that classifies; encoders without one give vectors (octavo.Embedder, octavo "
             "embed), and octavo.LLM runs decoders"
         )
-    if is_decoder(name) and not (folder / "modules.json").is_file():
+    if is_decoder(name) and not is_classifier and not (folder / "modules.json").is_file():
         raise ModelError(
             f"{files.path}: {name} is a decoder, and {folder} has no modules.json that says how its hidden states become "
             "vectors; embedders have one (and its folder 1_Pooling). octavo.LLM runs generators"

@@ -7,7 +7,7 @@ too long, what it loses is what tokenizers cut: `longest_first` takes from the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -28,11 +28,25 @@ def has_segments(tokenizer_config: Mapping[str, Any]) -> bool:
 class Pairs:
     """The text side of a cross-encoder. `has_segments`: whether segment ids reach the model, or all are 0."""
 
-    def __init__(self, tokenizer: Tokenizer, rules: Rules, *, has_segments: bool = True) -> None:
+    takes_instruction = False
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        rules: Rules,
+        *,
+        has_segments: bool = True,
+        special: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """`special`: tokens before, between and after the texts, other than the tokenizer's."""
         self.tokenizer = tokenizer
         self.rules = rules
         self.has_segments = has_segments
-        self._special, self._types = tokenizer.pair_layout
+        if special is None:
+            self._special, self._types = tokenizer.pair_layout
+        else:
+            self._special = [list(ids) for ids in special]
+            self._types = [*([0] * len(ids) for ids in special), [0, 0]]
         self.room = rules.max_tokens - sum(map(len, self._special))
         if self.room < 2:
             raise ModelError(f"pairs of {rules.max_tokens} tokens have no room beside the special ones")
@@ -42,14 +56,11 @@ class Pairs:
     ) -> list[Item]:
         """Tokens of every pair, or why it has none; `prompt` goes before first texts, and second ones keep `max_second` tokens
         (None: all). RequestError for an unknown `truncate`."""
-        if truncate not in PAIR_TRUNCATIONS:
-            raise RequestError(
-                f"truncate is {truncate!r}; for pairs it must be one of {', '.join(PAIR_TRUNCATIONS)}", param="truncate"
-            )
+        check_truncation(truncate)
         firsts: dict[str, list[int]] = {}  # a query meets many documents
         found = []
         for pair in pairs:
-            error = _wrong(pair)
+            error = wrong(pair)
             if error:
                 found.append(Item([], error=error))
                 continue
@@ -81,19 +92,10 @@ class Pairs:
         if len(a) + len(b) > room:
             limit = self.rules.max_tokens
             if truncate == "error":
-                return Item(
-                    [],
-                    error=f"it has {total} tokens or more with its query, and {limit} is the limit; shorten it, or ask for "
-                    "truncation (longest_first or only_second)",
-                    code="context_length_exceeded",
-                )
+                return Item([], error=too_long(total, limit), code="context_length_exceeded")
             if truncate == "only_second" and len(a) >= room:
-                return Item(
-                    [],
-                    error=f"its first text alone leaves the second no room: it has {len(a)} tokens or more, and {limit} is the "
-                    "limit of both; shorten it, or ask for truncation longest_first",
-                    code="context_length_exceeded",
-                )
+                why = f"{leaves_no_room(len(a), limit)}, or ask for truncation longest_first"
+                return Item([], error=why, code="context_length_exceeded")
             if truncate == "longest_first" and len(a) > room < len(b):  # which is longer decides an odd token
                 a, b = self._ids(first, is_whole=True), self._ids(second, is_whole=True)[:max_second]
             truncated_from = total
@@ -120,7 +122,31 @@ def longest_first(num_first: int, num_second: int, room: int) -> tuple[int, int]
     return (short, long) if num_first <= num_second else (long, short)
 
 
-def _wrong(pair: object) -> str:
+def check_truncation(truncate: str) -> None:
+    """RequestError for one that there is not."""
+    if truncate not in PAIR_TRUNCATIONS:
+        raise RequestError(
+            f"truncate is {truncate!r}; for pairs it must be one of {', '.join(PAIR_TRUNCATIONS)}", param="truncate"
+        )
+
+
+def too_long(num_tokens: int, limit: int) -> str:
+    """Why a pair has no result that may not be cut."""
+    return (
+        f"it has {num_tokens} tokens or more with its query, and {limit} is the limit; shorten it, or ask for truncation "
+        "(longest_first or only_second)"
+    )
+
+
+def leaves_no_room(num_tokens: int, limit: int) -> str:
+    """Why a pair has no result whose query is too long."""
+    return (
+        f"its first text alone leaves the second no room: it has {num_tokens} tokens or more, and {limit} is the limit of both; "
+        "shorten it"
+    )
+
+
+def wrong(pair: object) -> str:
     """What is wrong with a pair; '' for two texts, of which the second has something in it."""
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         return f"it is {type(pair).__name__}; give a pair of two texts"

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from octavo.engine.errors import ModelError
+from octavo.engine.models.heads import HeadSpec
 from octavo.engine.pooling.head_runner import HeadRunner
 from octavo.engine.pooling.opened import Opened
 from octavo.platforms import elementwise
@@ -52,6 +53,16 @@ def label_activation(config: Mapping[str, Any], num_labels: int) -> ScoreActivat
     return "sigmoid" if problem == "multi_label_classification" or num_labels == 1 else "softmax"
 
 
+def compared(logits: F32, spec: HeadSpec) -> F32:
+    """[texts, 1]: logits [texts, 1 or 2] of words, scaled and capped as the generator's are; the first less the second."""
+    if spec.scale != 1.0:
+        logits = logits * np.float32(spec.scale)
+    if spec.cap:
+        cap = np.float32(spec.cap)
+        logits = elementwise.tanh(logits / cap) * cap
+    return logits[:, :1] - logits[:, 1:] if logits.shape[1] == 2 else logits
+
+
 class ScoreRunner:
     """Raw scores of a model that was opened with its head."""
 
@@ -73,7 +84,9 @@ class ScoreRunner:
         """Of each text of one step float32 [labels], or of token classification [tokens, labels]; None for what is not finite.
         `types` None: all 0."""
         segments = [[0] * len(ids) if own is None else own for ids, own in zip(texts, types, strict=True)]
-        if self.spec.kind == "sequence":
+        if self.spec.rows:
+            found = list(compared(self._runner.of_sequences(texts, segments), self.spec))
+        elif self.spec.kind == "sequence":
             found = list(self._runner.of_sequences(texts, segments))
         else:
             parts: list[list[F32]] = [[] for _ in texts]

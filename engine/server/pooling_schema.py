@@ -69,7 +69,7 @@ class RerankBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/rerank, /v2/rerank and /rerank, as Jina and Cohere have it. A document is a text or an object with `text`.
 
     `truncate` is error, longest_first or only_second (the default: the document loses its end); Jina's `truncation` false is
-    error.
+    error. `instruction`: of models that are asked whether a document fits.
     """
 
     model: str | None = None
@@ -82,6 +82,7 @@ class RerankBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     truncation: bool | None = None
     prompt_name: str | None = None
     prompt: str | None = None
+    instruction: str | None = None
     raw_scores: bool | None = None
     item_errors: bool | None = None
     user: str | None = None
@@ -116,6 +117,7 @@ class ScoreBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     model: str | None = None
     text_1: str | list[str]
     text_2: str | list[str]
+    instruction: str | None = None
     truncate: str | None = None
     use_activation: bool | None = None
     user: str | None = None

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.engine.pooling.prompt_pairs import refuse_instruction
 from octavo.engine.server.generate import extra_headers
 from octavo.engine.server.http import HttpError, Request, Response, bad_request, error_object, json_response
 from octavo.engine.server.inputs import prompt_of
@@ -68,14 +69,12 @@ class RerankEndpoints:
         state.check_name(body.model)
         documents = _documents(body)
         _check(body)
-        texts = model.texts
-        assert texts is not None
         asked = asked_pairs(
             state,
             model,
             [(body.query, document) for document in documents],
             "documents",
-            prompt=prompt_of(texts, prompt_name=body.prompt_name, prompt=body.prompt),
+            prompt=_prompt(model, body.prompt_name, body.prompt, body.instruction),
             truncate=pair_truncation(body.truncate, "error" if body.truncation is False else "only_second"),
             activation="none" if body.raw_scores else model.pooling.pair_activation,
             max_second=body.max_tokens_per_doc,
@@ -123,6 +122,7 @@ class RerankEndpoints:
             model,
             _paired(body),
             "text_2",
+            prompt=_prompt(model, None, None, body.instruction),
             truncate=pair_truncation(body.truncate, "error"),
             activation=_activation(model, body.use_activation),
             is_list=isinstance(body.text_2, list),
@@ -140,6 +140,16 @@ class RerankEndpoints:
 
 def _activation(model: Model, uses: bool | None) -> str:
     return "none" if uses is False else model.pooling.pair_activation
+
+
+def _prompt(model: Model, name: str | None, prompt: str | None, instruction: str | None) -> str:
+    """What goes before a query, or the instruction of a model that takes one."""
+    texts, pairs = model.texts, model.pairs
+    assert texts is not None and pairs is not None
+    if instruction is None:
+        return prompt_of(texts, prompt_name=name, prompt=prompt)
+    refuse_instruction(pairs, name if prompt is None else prompt)
+    return instruction
 
 
 def _check(body: RerankBody) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from octavo.engine.errors import EngineDeadError, OverloadedError, ShuttingDownError
 from octavo.engine.server.bounds import Bounds, StreamLimits
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from octavo.engine.errors import OctavoError
     from octavo.engine.messages import PoolingInfo
     from octavo.engine.model_text import ModelText
-    from octavo.engine.pooling.pairs import Pairs
+    from octavo.engine.pooling.prompt_pairs import PairTexts
     from octavo.engine.pooling.texts import Texts
 
 
@@ -59,7 +59,7 @@ class Model:
     text: ModelText
     prompts: Prompts
     texts: Texts | None = None
-    pairs: Pairs | None = None  # of one that scores them
+    pairs: PairTexts | None = None  # of one that scores them
 
     @property
     def pooling(self) -> PoolingInfo:
@@ -98,9 +98,10 @@ class ServerState:
             allows = self.settings.allows_dimensions
             texts = Texts(text.tokenizer, pooling, engine.info.vocab_size, allows_dimensions=allows)
             if pooling.labels:
-                from octavo.engine.pooling.pairs import Pairs
+                from octavo.engine.pooling.prompt_pairs import pairs_of
 
-                pairs = Pairs(text.tokenizer, pooling, has_segments=pooling.has_segments)
+                how: dict[str, Any] = {"has_segments": pooling.has_segments, "options": pooling.pair_options}
+                pairs = pairs_of(pooling.pair_style, text, pooling, **how)
         self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds), texts, pairs)
 
     def detach(self) -> Engine | None:

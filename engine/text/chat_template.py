@@ -45,6 +45,7 @@ _HELPERS = frozenset(
 _MAX_KWARGS = 64
 _PROBE = "octavoprobe"
 _MAX_KWARG_ITEMS = 4096
+_PROBED_ROLES = (("user",), ("query", "document"))  # of chats, and of rerankers
 
 
 class ChatTemplate:
@@ -207,7 +208,10 @@ class ChatTemplate:
         return known
 
     def _prints(self, template: Any, content: Any) -> bool:
-        messages = [{"role": "user", "content": content}]
+        return any(self._prints_roles(template, content, roles) for roles in _PROBED_ROLES)
+
+    def _prints_roles(self, template: Any, content: Any, roles: Sequence[str]) -> bool:
+        messages = [{"role": role, "content": content} for role in roles]
         context = {**self._special_tokens, "messages": messages, "tools": None, "documents": None}
         try:
             return _PROBE in self._run(template, {**context, "add_generation_prompt": True})

@@ -100,6 +100,9 @@ CASES: dict[str, dict[str, Any]] = {
         max_window_layers=1,
     ),
     "qwen3": _case("Qwen3ForCausalLM", "qwen3", head_dim=24, tie_word_embeddings=True),
+    "gemma": _case(
+        "GemmaForCausalLM", "gemma", head_dim=24, num_key_value_heads=1, hidden_act="gelu", tie_word_embeddings=True
+    ),
     "gemma2": _case("Gemma2ForCausalLM", "gemma2", **_GEMMA, attn_logit_softcapping=5.0, final_logit_softcapping=8.0),
     "gemma3": _case("Gemma3ForCausalLM", "gemma3_text", **_GEMMA3),
     "phi3": _case("Phi3ForCausalLM", "phi3", rope_parameters=_LONG, original_max_position_embeddings=64),
@@ -216,7 +219,8 @@ def _llama_like_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         "pre_feedforward_layernorm",
         "post_feedforward_layernorm",
     )
-    names = norms.get(kind, sandwich if kind.startswith("gemma") else ("input_layernorm", "post_attention_layernorm"))
+    has_both = kind in ("gemma2", "gemma3_text")
+    names = norms.get(kind, sandwich if has_both else ("input_layernorm", "post_attention_layernorm"))
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}."
         for name in names:

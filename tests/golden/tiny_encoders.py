@@ -178,6 +178,7 @@ BARE: dict[str, dict[str, Any]] = {
     "qwen2_bare": {**tiny.CASES["qwen2_sliding"], "architectures": ["Qwen2Model"]},
     "qwen3_bare": {**tiny.CASES["qwen3"], "architectures": ["Qwen3Model"]},
     "qwen3_causal": tiny.CASES["qwen3"],
+    "gemma_bare": {**tiny.CASES["gemma"], "architectures": ["GemmaModel"]},
     "gemma3_bare": {
         **tiny.CASES["gemma3"],
         "architectures": ["Gemma3TextModel"],
@@ -229,7 +230,7 @@ def write_safetensors(case: str, folder: Path) -> Path:
 
 def _values(case: str, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     noise = tiny.random_values(case, name).standard_normal(shape)
-    if case.startswith("gemma3") and len(shape) == 1:
+    if case.startswith("gemma") and len(shape) == 1:
         return (-0.1 + 0.3 * noise).astype(np.float32)  # such norms store the weight less 1
     if len(shape) == 1:
         is_scale = name.endswith("weight")  # of norms: there is no other of one dimension

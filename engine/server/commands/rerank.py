@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--return-documents", action="store_true", help="write each document's text, too")
     add("--raw-scores", action="store_true", help="scores as the model gives them, without its activation")
     add("--prompt-name", metavar="NAME", help="one of the model's prompts, put before the query")
+    add("--instruction", metavar="TEXT", help="what fitting means, of models that are asked whether a document fits")
     add(
         "--truncate",
         choices=("error", "longest_first", "only_second"),
@@ -77,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
             found = reranker.score_each(
                 [pair for pair, _, _ in rows],
                 prompt_name=args.prompt_name,
+                instruction=args.instruction,
                 truncate=args.truncate,
                 activation=activation,
             )

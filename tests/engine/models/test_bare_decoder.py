@@ -74,6 +74,10 @@ def test_layers_that_cap_scores_are_refused(reference: Platform, tmp_path: Path)
     folder = tiny.write_safetensors("gemma2", tmp_path)
     with pytest.raises(ModelError, match="gemma2: layers with a cap of 5 on scores are not served as an embedder"):
         encoder_drive.load(reference, folder)
+    tiny_sentences.write_tokenizer(folder)
+    (folder / "config.json").write_text(json.dumps({**tiny.CASES["gemma2"], "architectures": ["Gemma2Model"]}))
+    with pytest.raises(ModelError, match=r"Gemma2Model caps the scores of its attention .*bge-multilingual-gemma2"):
+        Embedder(folder, platform="reference")
 
 
 def test_a_tensor_left_over_is_named_and_the_head_is_none(reference: Platform, tmp_path: Path) -> None:

@@ -157,6 +157,24 @@ def test_gemma_3_in_the_older_spelling() -> None:
     assert spec.is_tied and spec.norm_add == 1.0 and spec.qk_norm == "head"
 
 
+def test_gemma_whose_gelu_is_the_tanh_form() -> None:
+    spec = read(
+        "GemmaForCausalLM",
+        {
+            **sizes(2048, 16384, 18, 8, 1, 256000, 8192),
+            "attention_bias": False,
+            "head_dim": 256,
+            "hidden_act": "gelu",
+            "hidden_activation": None,
+            "rms_norm_eps": 1e-06,
+            "rope_scaling": None,
+            "rope_theta": 10000.0,
+        },
+    )
+    assert (spec.activation, spec.norm_add, spec.is_tied, spec.has_post_norm) == ("gelu_tanh", 1.0, True, False)
+    assert spec.embedding_scale == 45.25 and {layer.scale for layer in spec.layers} == {1 / 16}
+
+
 def test_gemma_2() -> None:
     spec = read(
         "Gemma2ForCausalLM",

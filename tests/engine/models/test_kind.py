@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.engine.models.kind import gives_vectors
+from octavo.engine.models.kind import gives_vectors, kind_of
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,43 @@ def test_what_is_not_there_or_broken_is_left_to_who_opens_it(tmp_path: Path) -> 
     assert not gives_vectors(tmp_path / "nothing") and not gives_vectors(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": "BertModel"}')
     assert not gives_vectors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name", "expected"),
+    [
+        ("Qwen3ForCausalLM", "Qwen3-Reranker-0.6B", "sequence"),
+        ("Qwen3ForCausalLM", "models--Qwen--Qwen3-Reranker-0.6B/snapshots/e61197e", "sequence"),
+        ("Qwen3ForCausalLM", "Qwen3-0.6B", "generate"),
+        ("Qwen3ForSequenceClassification", "mine", "sequence"),
+        ("GemmaForCausalLM", "bge-reranker-v2-gemma", "sequence"),
+        ("LlamaForCausalLM", "bge-reranker-v2-gemma", "generate"),
+    ],
+)
+def test_rerankers_are_known_by_their_head_or_their_name(
+    architecture: str, name: str, expected: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    assert kind_of(folder) == expected
+
+
+@pytest.mark.parametrize(
+    ("modules", "architecture", "expected"),
+    [
+        (["Transformer", "LogitScore"], "Qwen3ForCausalLM", "sequence"),
+        (["Transformer"], "BertForSequenceClassification", "sequence"),
+        (["Transformer"], "BertModel", "embed"),
+        (["Transformer", "Pooling"], "Qwen3ForCausalLM", "embed"),
+    ],
+)
+def test_a_module_list_says_scores_or_vectors(
+    modules: list[str], architecture: str, expected: str, tmp_path: Path
+) -> None:
+    listed = [
+        {"path": f"{i}_x" if i else "", "type": f"sentence_transformers.{kind}"} for i, kind in enumerate(modules)
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    assert kind_of(tmp_path) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from tests.engine.server.conftest import LiveServer
 from tests.engine.server.poolers import LABELS, POOLING, RANKING, FakePooler, use, use_model
-from tests.golden import tiny_pairs
+from tests.golden import tiny_pairs, tiny_rankers
 
 from octavo.engine.pooling.fair import Work
 from octavo.engine.reranker import Reranker
@@ -178,9 +179,43 @@ def test_models_that_do_not_rank_say_what_they_do(server: LiveServer, post: Post
         )
 
 
-def test_scores_are_the_rerankers_own(tmp_path: Path, server: LiveServer, http_session: httpx.Client) -> None:
-    import asyncio
+def test_an_instruction_is_refused_where_there_is_no_place_for_it(pooler: FakePooler, post: Post) -> None:
+    for path, body in (("/v1/rerank", THREE), ("/score", {"text_1": "q", "text_2": "a"})):
+        answer = post(path, **body, instruction="find it")
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "instruction")
+        assert "takes no instruction" in answer.json()["error"]["message"]
 
+
+@pytest.mark.parametrize("case", ["card", "roles"])
+def test_an_instruction_reaches_the_question(
+    case: str, tmp_path: Path, server: LiveServer, http_session: httpx.Client
+) -> None:
+    folder = tiny_rankers.write_case(case, tmp_path)
+    query, documents = "where?", ["a city", "a river", "yes"]
+    reranker = Reranker(folder, platform="reference", num_threads=1)
+    engine = use_model(server, folder)
+
+    def post(path: str, **body: Any) -> Any:
+        answer = http_session.post(server.url + path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    try:
+        for said in ({}, {"instruction": "Find rivers"}):
+            wanted = reranker.rank(query, documents, **said)
+            results = post("/v1/rerank", query=query, documents=documents, **said)["results"]
+            assert [one["index"] for one in results] == [one.index for one in wanted]
+            found = np.array([one["relevance_score"] for one in results], np.float32)
+            assert found.tobytes() == np.array([one.score for one in wanted], np.float32).tobytes()
+            scores = post("/score", text_1=query, text_2=documents, **said)["data"]
+            in_order = reranker.score([(query, document) for document in documents], **said)
+            assert np.array([one["score"] for one in scores], np.float32).tobytes() == in_order.tobytes()
+        assert "reranker" in http_session.get(server.url + "/info").json()["model_type"]
+    finally:
+        asyncio.run_coroutine_threadsafe(engine.close(), server.loop).result(20)
+
+
+def test_scores_are_the_rerankers_own(tmp_path: Path, server: LiveServer, http_session: httpx.Client) -> None:
     folder = tiny_pairs.write_case("prompt", tmp_path)
     query, documents = "a small dog", [second for _, second in tiny_pairs.PAIRS]
     wanted = Reranker(folder, platform="reference", num_threads=1).rank(query, documents, truncate="only_second")
