@@ -21,7 +21,7 @@ from octavo.engine.errors import RequestError
 from octavo.engine.loading.config import open_model
 from octavo.engine.loading.source import Progress
 from octavo.engine.model_text import text_of
-from octavo.engine.pooling.late import LateTexts, Sparse
+from octavo.engine.pooling.late import OutputTexts, Sparse, vectors_that_count, weights_that_count
 from octavo.engine.pooling.modules import Similarity
 from octavo.engine.pooling.opened import open_encoder
 from octavo.engine.pooling.options import encoder_config
@@ -90,12 +90,9 @@ class Embedder:
         )
         self.max_batch_tokens = opened.shared_tokens
         self.max_num_seqs = opened.max_num_seqs
-        late = self.pipeline.late
-        self._late = None if late is None else LateTexts(text.tokenizer, self.pipeline, late, opened.encoder.spec.vocab)
+        self._entered = OutputTexts(self.texts, self.pipeline.late, weighs_tokens=self.pipeline.weighs_tokens)
         self._runner = EmbeddingRunner.of(opened) if "dense" in self.outputs else None
         self._tokens = TokenRunner(opened) if self.outputs != ("dense",) else None
-        names = (self.tokenizer.bos_id, *self.tokenizer.eos_ids, self.tokenizer.pad_id, self.tokenizer.unk_id)
-        self._never_weighed = frozenset(i for i in names if i is not None)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -203,31 +200,27 @@ class Embedder:
             how: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt, "truncate": truncate}
             dense = self.embed_each(texts, **how)
             return [Encoding(one.vector, None, None, one.num_tokens, one.truncated_from, one.error) for one in dense]
-        late, side = self._late, role or "document"
-        if late is not None and late.late.has_roles:
-            given = self.texts.prompt(prompt_name, prompt) if prompt_name or prompt else ""
-            items = [late.item(text, side, truncate, given) for text in _listed(texts)]
-        else:
-            given = self.texts.prompt(prompt_name, prompt)
-            items = [self.texts.item(text, given, truncate) for text in _listed(texts)]
+        has_none = self._entered.has_roles and not (prompt_name or prompt)
+        given = "" if has_none else self.texts.prompt(prompt_name, prompt)
+        items = [self._entered.item(text, role or "document", truncate, given) for text in _listed(texts)]
         found = [Encoding(error=item.error) for item in items]
         for places in steps(items, self.max_batch_tokens, self.max_num_seqs):
             step = [items[place] for place in places]
             unseen = [item.num_unseen for item in step]
             made = self._tokens.made([item.ids for item in step], wanted, unseen)
             for place, item, one in zip(places, step, made, strict=True):
-                found[place] = self._encoding(item, one, wanted, side)
+                found[place] = self._encoding(item, one, wanted)
         return found
 
-    def _encoding(self, item: Item, made: Made, wanted: Sequence[Output], role: Role) -> Encoding:
+    def _encoding(self, item: Item, made: Made, wanted: Sequence[Output]) -> Encoding:
         """What was made of a text, without what does not count."""
         sparse = vectors = None
         if made.entries is not None:
             sparse = Sparse.of(made.entries)
         elif made.weights is not None:
-            sparse = Sparse.of_tokens(item.ids, made.weights, self._never_weighed)
-        if made.vectors is not None and self._late is not None:
-            vectors = self._late.kept(item.ids, made.vectors, role)
+            sparse = weights_that_count(item.ids, made.weights, item.marks)
+        if made.vectors is not None:
+            vectors = vectors_that_count(made.vectors, item.marks)
         given = {"dense": made.dense, "sparse": sparse, "multi_vector": vectors}
         if any(given[name] is None for name in wanted):
             return Encoding(error=NOT_FINITE)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import msgspec
 
+from octavo.engine.pooling.outputs import Late, Output
 from octavo.engine.sampling_params import SamplingParams
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_FRAME_BYTES = 64 << 20
 
 
@@ -40,11 +41,13 @@ class AddRequest(Message, frozen=True):
 class ItemOptions(msgspec.Struct, frozen=True, array_like=True):
     """What a task is to do with each of a request's items; hashable, since items of a step share it. `normalize`: vectors of
     length 1 (None: as the model's modules say); `dimensions`: so many first values of a vector (0: all); `activation`: what raw
-    scores become, by a name of `octavo.engine.pooling.scores`."""
+    scores become, by a name of `octavo.engine.pooling.scores`; `outputs`: what a text becomes, of what the model gives (none:
+    all that the task is for)."""
 
     normalize: bool | None = None
     dimensions: int = 0
     activation: str = "none"
+    outputs: tuple[str, ...] = ()
 
 
 class AddItems(Message, frozen=True):
@@ -52,6 +55,8 @@ class AddItems(Message, frozen=True):
 
     `first`: the index of the first one. Of all items, joined: `ids` little-endian int32, `lengths` and `num_prompt` (tokens of
     each that belong to its prompt; empty: none) int32 per item, `segments` uint8 per token (empty: all 0).
+    `num_unseen` (empty: none): tokens at the end of each that the others do not see, int32 per item; `marks` (empty: none) uint8
+    per token, of `octavo.engine.pooling.late`.
     """
 
     request_id: str
@@ -63,6 +68,8 @@ class AddItems(Message, frozen=True):
     segments: bytes = b""
     options: ItemOptions = ItemOptions()
     is_last: bool = True
+    num_unseen: bytes = b""
+    marks: bytes = b""
 
 
 class AbortRequest(Message, frozen=True):
@@ -110,6 +117,10 @@ class PoolingInfo(msgspec.Struct, frozen=True, array_like=True):
     label_activation: str = "none"
     pair_style: str = ""  # and below: of `octavo.engine.pooling.questions.Question`
     pair_options: dict[str, bool | int | float | str] = {}
+    outputs: list[Output] = []  # what a text becomes: dense, sparse, multi_vector
+    late: Late | None = None
+    vector_width: int = 0  # of vectors of tokens
+    weighs_tokens: bool = False  # whether sparse vectors are weights of a text's own tokens
 
 
 class EngineInfo(msgspec.Struct, frozen=True, array_like=True):

@@ -11,10 +11,12 @@ from octavo.engine.errors import EngineDeadError
 from octavo.engine.loading.config import open_model
 from octavo.engine.messages import AddItems, EngineInfo, PoolingInfo
 from octavo.engine.phases import Phases
-from octavo.engine.pooling.core import Embed, PoolingCore, Scores, Task, TokenVectors
+from octavo.engine.pooling.core import Embed, Encode, PoolingCore, Scores, Task, TokenVectors
 from octavo.engine.pooling.head_runner import HeadRunner
 from octavo.engine.pooling.opened import Opened, open_encoder
+from octavo.engine.pooling.outputs import Output
 from octavo.engine.pooling.runner import EmbeddingRunner
+from octavo.engine.pooling.token_runner import TokenRunner
 
 log = logging.getLogger("octavo.engine")
 
@@ -24,7 +26,7 @@ def build_pooling_core(config: EngineConfig) -> PoolingCore:
     phases = Phases()
     opened = open_encoder(config, needs_tokenizer=False, mark=phases.mark, with_head=None)
     opened.files.checkpoint.close()
-    tasks, pooling = _vectors(opened) if opened.encoder.head is None else _scores(opened, config)
+    tasks, pooling = _scores(opened, config) if opened.gives_scores else _vectors(opened)
     info = _info(opened, phases.seconds, pooling)
     core = PoolingCore(tasks, info, max_batch_tokens=opened.shared_tokens, max_num_seqs=opened.max_num_seqs)
     phases.mark("build")
@@ -71,20 +73,28 @@ def _info(opened: Opened, seconds: dict[str, float], pooling: PoolingInfo) -> En
 
 
 def _vectors(opened: Opened) -> tuple[dict[str, Task], PoolingInfo]:
-    """Of a model without a head."""
-    pipeline = opened.pipeline
-    tasks: dict[str, Task] = {
-        "embed": Embed(EmbeddingRunner.of(opened), normalizes=pipeline.normalizes),
-        "token_embed": TokenVectors(
-            HeadRunner(
-                opened.platform,
-                opened.encoder,
-                lambda ops, x: x,
-                max_tokens=opened.max_batch_tokens,
-                max_seqs=opened.max_num_seqs,
-            )
-        ),
-    }
+    """Of a model that gives vectors."""
+    pipeline, outputs = opened.pipeline, opened.pipeline.outputs
+    tasks: dict[str, Task] = {}
+    vector_width = 0
+    if "dense" in outputs:
+        tasks["embed"] = Embed(EmbeddingRunner.of(opened), normalizes=pipeline.normalizes)
+    if outputs != ("dense",):
+        runner = TokenRunner(opened)
+        vector_width = runner.vector_width
+        named: dict[Output, str] = {"sparse": "sparse", "multi_vector": "token_embed"}
+        tasks |= {task: Encode(runner, (name,)) for name, task in named.items() if name in outputs}
+        if len(outputs) > 1:
+            tasks["encode"] = Encode(runner, outputs)
+    if "dense" in outputs and "token_embed" not in tasks:
+        states = HeadRunner(
+            opened.platform,
+            opened.encoder,
+            lambda ops, x: x,
+            max_tokens=opened.max_batch_tokens,
+            max_seqs=opened.max_num_seqs,
+        )
+        tasks["token_embed"] = TokenVectors(states)
     return tasks, PoolingInfo(
         **_texts(opened, tasks),
         width=pipeline.width,
@@ -93,6 +103,10 @@ def _vectors(opened: Opened) -> tuple[dict[str, Task], PoolingInfo]:
         similarity=pipeline.similarity,
         modes=list(pipeline.modes),
         normalizes=pipeline.normalizes,
+        outputs=list(outputs),
+        late=pipeline.late,
+        vector_width=vector_width,
+        weighs_tokens=pipeline.weighs_tokens,
     )
 
 

@@ -11,19 +11,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from octavo.engine.errors import RequestError, trace_of
 from octavo.engine.messages import AddItems, EngineInfo, ItemOptions, ItemOutput, ItemOutputs
 from octavo.engine.pooling.fair import FairQueue, Work
+from octavo.engine.pooling.late import Sparse, vectors_that_count, weights_that_count
+from octavo.engine.pooling.outputs import OUTPUTS, Output
 from octavo.engine.pooling.runner import NOT_FINITE, EmbeddingRunner
 from octavo.platforms.types import F32
 
 if TYPE_CHECKING:
     from octavo.engine.pooling.head_runner import HeadRunner
     from octavo.engine.pooling.scores import ScoreRunner
+    from octavo.engine.pooling.token_runner import Made, TokenRunner
 
 log = logging.getLogger("octavo.engine")
 ACTIVATIONS = ("none", "sigmoid", "softmax", "tanh", "relu", "gelu", "silu")  # those of pooling.scores
@@ -80,6 +83,42 @@ class TokenVectors:
         return [Outcome(np.concatenate(some)) for some in parts]
 
 
+class Encode:
+    """What a text becomes: its vector, weights of entries of the vocabulary, vectors of its tokens, of one pass. `outputs`:
+    unless a request says which."""
+
+    def __init__(self, runner: TokenRunner, outputs: Sequence[Output]) -> None:
+        self._runner = runner
+        self._outputs = tuple(outputs)
+
+    def __call__(self, items: Sequence[Work], options: ItemOptions) -> list[Outcome]:
+        """Values [vectors, width] of vectors of tokens alone; else [1, n]: a vector, then weights, whose `ids` are the entries,
+        then vectors of tokens end to end, whatever of it was asked for."""
+        wanted = cast("tuple[Output, ...]", options.outputs) or self._outputs
+        unseen = [item.num_unseen for item in items]
+        made = self._runner.made([item.ids for item in items], wanted, unseen if any(unseen) else None)
+        return [self._outcome(item, one, wanted) for item, one in zip(items, made, strict=True)]
+
+    @staticmethod
+    def _outcome(item: Work, made: Made, wanted: Sequence[Output]) -> Outcome:
+        sparse = vectors = None
+        if made.entries is not None:
+            sparse = Sparse.of(made.entries)
+        elif made.weights is not None:
+            sparse = weights_that_count(item.ids, made.weights, item.marks)
+        if made.vectors is not None:
+            vectors = vectors_that_count(made.vectors, item.marks)
+        weights = None if sparse is None else sparse.weights
+        found = {"dense": made.dense, "sparse": weights, "multi_vector": vectors}
+        parts = [part for name in OUTPUTS if name in wanted and (part := found[name]) is not None]
+        if len(parts) < len(wanted):
+            return Outcome(None, error=NOT_FINITE)
+        if tuple(wanted) == ("multi_vector",):
+            return Outcome(parts[0])
+        ids = b"" if sparse is None else sparse.ids.astype("<i4").tobytes()
+        return Outcome(np.concatenate([part.reshape(-1) for part in parts])[None], ids)
+
+
 class Scores:
     """Scores of labels: one row for a text or pair, or one for each of its tokens."""
 
@@ -118,6 +157,7 @@ class PoolingCore:
         self.tasks = dict(tasks)
         self._max_tokens = info.pooling.max_tokens
         self._width = info.pooling.width
+        self._outputs = frozenset(info.pooling.outputs)
         self._max_batch_tokens = max_batch_tokens
         self._max_num_seqs = max_num_seqs
         self._clock = clock
@@ -137,17 +177,27 @@ class PoolingCore:
             raise RequestError(
                 f"dimensions is {message.options.dimensions}; allowed are 1 to {self._width}", param="dimensions"
             )
+        if not set(message.options.outputs) <= self._outputs:
+            raise RequestError(
+                f"outputs is {list(message.options.outputs)}; this model gives {', '.join(sorted(self._outputs))}",
+                param="outputs",
+            )
         self._queue.push(message.request_id, self._items(message), is_last=message.is_last)
 
     def _items(self, message: AddItems) -> list[Work]:
         """The items of a message, checked: what comes over the socket is not trusted to fit."""
         lengths, prompts = _ints(message.lengths, "lengths"), _ints(message.num_prompt, "num_prompt")
-        ids, segments = _ints(message.ids, "ids"), message.segments
+        ids, segments, marks = _ints(message.ids, "ids"), message.segments, message.marks
+        unseen = _ints(message.num_unseen, "num_unseen")
         ends = np.cumsum(lengths, dtype=np.int64)
         if (len(lengths) and int(ends[-1]) != len(ids)) or (not len(lengths) and len(ids)):
             raise RequestError("lengths do not add up to the number of ids", param="lengths")
         if (len(prompts) and len(prompts) != len(lengths)) or (segments and len(segments) != len(ids)):
             raise RequestError("num_prompt or segments do not fit the items", param="num_prompt")
+        if (len(unseen) and len(unseen) != len(lengths)) or (marks and len(marks) != len(ids)):
+            raise RequestError("num_unseen or marks do not fit the items", param="num_unseen")
+        if len(unseen) and not (int(unseen.min()) >= 0 and bool((unseen < lengths).all())):
+            raise RequestError("num_unseen is less than the tokens of an item", param="num_unseen")
         if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= self._max_tokens:
             raise RequestError(f"items have 1 to {self._max_tokens} tokens here", param="lengths")
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.info.vocab_size:
@@ -161,6 +211,8 @@ class PoolingCore:
                 ids[end - length : end].tolist(),
                 int(prompts[place]) if len(prompts) else 0,
                 segments[end - length : end],
+                int(unseen[place]) if len(unseen) else 0,
+                marks[end - length : end],
             )
             for place, (length, end) in enumerate(zip(lengths.tolist(), ends.tolist(), strict=True))
         ]

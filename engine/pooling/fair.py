@@ -20,7 +20,8 @@ Key = tuple[str, ItemOptions]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One item: its tokens and what is asked of it. `segments` has a token type per token, or is empty."""
+    """One item: its tokens and what is asked of it. `segments` has a token type per token, or is empty, and so have
+    `marks` (of `pooling.late`); `num_unseen` tokens at its end are not seen by the others."""
 
     request_id: str
     index: int
@@ -29,6 +30,8 @@ class Work:
     ids: list[int]
     num_prompt: int = 0
     segments: bytes = b""
+    num_unseen: int = 0
+    marks: bytes = b""
 
     @property
     def key(self) -> Key:

@@ -1,22 +1,27 @@
 """The text side of models that give a vector per token: markers, lengths and expansion of queries and documents, and which
 tokens' vectors count; weights of entries from weights of tokens.
 
-Invariants: those of `texts`. Marker and expansion are special tokens, which no text can spell.
+An item's marks say for each of its tokens what does not count: NO_VECTOR, NO_WEIGHT. Invariants: those of `texts`. Marker and
+expansion are special tokens, which no text can spell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.engine.errors import ModelError
-from octavo.engine.pooling.modules import Pipeline
 from octavo.engine.pooling.outputs import Late, Role
-from octavo.engine.pooling.texts import Item, Texts, Truncation
+from octavo.engine.pooling.texts import Item, Rules, Texts, Truncation
 from octavo.engine.text.tokenizer import Tokenizer
 from octavo.platforms.types import F32, I32
+
+NO_VECTOR, NO_WEIGHT = 1, 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Sparse:
 class LateTexts:
     """Items of queries and documents. ModelError for a marker or an expansion that the tokenizer does not have."""
 
-    def __init__(self, tokenizer: Tokenizer, pipeline: Pipeline, late: Late, vocab_size: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, rules: Rules, late: Late, vocab_size: int) -> None:
         self.late = late
         prefixes: Mapping[Role, str] = dict(late.prefixes)
         lengths: Mapping[Role, int] = dict(late.lengths)
@@ -55,12 +60,12 @@ class LateTexts:
         self._filler = -1 if expansion is None else _filler(tokenizer, expansion.token)
         roles: tuple[Role, ...] = ("query", "document")
         for role in roles:
-            most = min(lengths.get(role, pipeline.max_tokens), pipeline.max_tokens)
+            most = min(lengths.get(role, rules.max_tokens), rules.max_tokens)
             if role == "query" and expansion is not None:
-                floor = min(expansion.length, pipeline.max_tokens)
+                floor = min(expansion.length, rules.max_tokens)
                 most = floor if expansion.is_fixed else max(most, floor)
             marker = _marker(tokenizer, prefixes.get(role, ""))
-            self._texts[role] = Texts(tokenizer, replace(pipeline, max_tokens=most), vocab_size, marker=marker)
+            self._texts[role] = Texts(tokenizer, _bounded(rules, most), vocab_size, marker=marker)
         special = {tokenizer.token_id(word) for word in late.skip_words} - {None, tokenizer.unk_id}
         self._skipped = np.array(sorted(i for i in special if i is not None), np.int64)
 
@@ -72,14 +77,62 @@ class LateTexts:
         count = max(0, min(expansion.length, self._texts[role].rules.max_tokens) - len(item.ids))
         return replace(item, ids=[*item.ids, *[self._filler] * count], num_unseen=0 if expansion.attends else count)
 
-    def kept(self, ids: Sequence[int], vectors: F32, role: Role) -> F32:
-        """The vectors that count."""
-        keeps = np.ones(len(ids), bool)
+    def left_out(self, ids: Sequence[int], role: Role) -> NDArray[np.bool_]:
+        """Which tokens' vectors do not count."""
+        found = np.zeros(len(ids), bool)
         if self.late.skips_first:
-            keeps[0] = False
+            found[0] = True
         if role in self.late.skip_roles and len(self._skipped):
-            keeps &= ~np.isin(np.asarray(ids), self._skipped)
-        return np.ascontiguousarray(vectors[keeps])
+            found |= np.isin(np.asarray(ids), self._skipped)
+        return found
+
+
+class OutputTexts:
+    """Items of a model that gives sparse vectors or a vector per token, with marks. `texts`: of its plain texts; `weighs_tokens`:
+    whether sparse vectors are weights of a text's own tokens."""
+
+    def __init__(self, texts: Texts, late: Late | None, *, weighs_tokens: bool) -> None:
+        tokenizer = texts.tokenizer
+        self.late = None if late is None else LateTexts(tokenizer, texts.rules, late, texts.vocab_size)
+        #: whether queries and documents are treated differently, so that their markers are no prompts
+        self.has_roles = late is not None and late.has_roles
+        self._texts = texts
+        special = (tokenizer.bos_id, *tokenizer.eos_ids, tokenizer.pad_id, tokenizer.unk_id) if weighs_tokens else ()
+        self._unweighed = np.array([i for i in special if i is not None], np.int64)
+
+    def item(self, text: object, role: Role, truncate: Truncation, prompt: str = "") -> Item:
+        """A text's tokens and what of them does not count, or why it has none."""
+        if self.late is not None and self.has_roles:
+            item = self.late.item(text, role, truncate, prompt)
+        else:
+            item = self._texts.item(text, prompt, truncate)
+        if item.error or (self.late is None and not len(self._unweighed)):
+            return item
+        marks = np.isin(np.asarray(item.ids), self._unweighed).astype(np.uint8) * NO_WEIGHT
+        if self.late is not None:
+            marks |= self.late.left_out(item.ids, role).astype(np.uint8) * NO_VECTOR
+        return replace(item, marks=marks.tobytes())
+
+
+def vectors_that_count(vectors: F32, marks: bytes) -> F32:
+    """Of vectors [tokens, width] those without NO_VECTOR."""
+    if not marks:
+        return vectors
+    return np.ascontiguousarray(vectors[np.frombuffer(marks, np.uint8) & NO_VECTOR == 0])
+
+
+def weights_that_count(ids: Sequence[int], weights: F32, marks: bytes) -> Sparse:
+    """Of weights [tokens] those without NO_WEIGHT."""
+    left_out = (
+        frozenset(token for token, mark in zip(ids, marks, strict=True) if mark & NO_WEIGHT) if marks else frozenset()
+    )
+    return Sparse.of_tokens(ids, weights, left_out)
+
+
+def _bounded(rules: Any, most: int) -> Any:
+    """The same rules with another limit of tokens."""
+    change = msgspec.structs.replace if isinstance(rules, msgspec.Struct) else replace
+    return change(rules, max_tokens=most)
 
 
 def max_sim(query: F32, document: F32) -> float:

@@ -100,9 +100,14 @@ class Pipeline:
     notes: tuple[str, ...] = ()
 
     @property
+    def weighs_tokens(self) -> bool:
+        """Whether sparse vectors are weights of a text's own tokens."""
+        return self.joined is not None and self.joined.sparse is not None
+
+    @property
     def outputs(self) -> tuple[Output, ...]:
         """What a text becomes, the usual one first."""
-        has_sparse = self.splade is not None or (self.joined is not None and self.joined.sparse is not None)
+        has_sparse = self.splade is not None or self.weighs_tokens
         has = {"dense": bool(self.modes), "sparse": has_sparse, "multi_vector": self.late is not None}
         return tuple(name for name in OUTPUTS if has[name])
 

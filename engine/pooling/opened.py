@@ -47,6 +47,12 @@ class Opened:
     max_num_seqs: int
 
     @property
+    def gives_scores(self) -> bool:
+        """Whether its head classifies, rather than there being none or one that vectors are made with."""
+        head = self.encoder.head
+        return head is not None and head.spec.kind in ("sequence", "token")
+
+    @property
     def weights_bytes(self) -> int:
         """As they run."""
         return self.files.checkpoint.num_bytes + self.encoder.grown_bytes

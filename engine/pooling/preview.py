@@ -7,6 +7,7 @@ from octavo.engine.memory import VectorPlan
 from octavo.engine.pooling.opened import Opened, open_encoder
 from octavo.engine.pooling.runner import EmbeddingRunner
 from octavo.engine.pooling.scores import ScoreRunner
+from octavo.engine.pooling.token_runner import TokenRunner
 from octavo.platforms.limits import read_limits
 
 
@@ -22,7 +23,11 @@ def preview_of_vectors(config: EngineConfig) -> VectorPlan:
 
 def scratch_bytes(opened: Opened) -> int:
     """Of the work area of a step."""
-    return (EmbeddingRunner.of(opened) if opened.encoder.head is None else ScoreRunner(opened)).scratch_bytes()
+    if opened.gives_scores:
+        return ScoreRunner(opened).scratch_bytes()
+    runners = [TokenRunner(opened)] if opened.pipeline.outputs != ("dense",) else []
+    found = sum(runner.scratch_bytes() for runner in runners)
+    return found + (EmbeddingRunner.of(opened).scratch_bytes() if "dense" in opened.pipeline.outputs else 0)
 
 
 def plan_of(opened: Opened, scratch: int) -> VectorPlan:

@@ -43,7 +43,7 @@ class Rules(Protocol):
 class Item:
     """A text as it enters a step. `num_prompt`: its first tokens that belong to the prompt. `truncated_from`: how many tokens it
     has (at least), where it was cut. `types`: segment ids, one per token; None: all 0. `num_unseen`: its last tokens that
-    the others do not see."""
+    the others do not see. `marks`: what of each token does not count (`pooling.late`), uint8 each; empty: all does."""
 
     ids: list[int]
     num_prompt: int = 0
@@ -52,6 +52,7 @@ class Item:
     code: str = "invalid_value"  # of an error
     types: list[int] | None = None
     num_unseen: int = 0
+    marks: bytes = b""
 
 
 def steps(items: Sequence[Item], max_tokens: int, max_seqs: int) -> Iterator[list[int]]:

@@ -58,6 +58,13 @@ class TokenRunner:
             self._tail = opened.encoder.head or _as_they_are
         self._runners: dict[tuple[Output, ...], HeadRunner] = {}
 
+    @property
+    def vector_width(self) -> int:
+        """Of vectors of tokens."""
+        if self._parts:
+            return len(self._parts["multi_vector"][1]) if "multi_vector" in self._parts else 0
+        return self._pipeline.width
+
     def made(
         self, texts: Sequence[Sequence[int]], outputs: Sequence[Output], unseen: Sequence[int] | None = None
     ) -> list[Made]:
@@ -87,6 +94,10 @@ class TokenRunner:
             )
             found.append(Made(entries=entries if np.isfinite(entries).all() else None))
         return found
+
+    def scratch_bytes(self) -> int:
+        """Of the work area of a step that gives all outputs."""
+        return self._runner(tuple(self._parts)).scratch_bytes()
 
     def close(self) -> None:
         """Lets go of the programs."""

@@ -33,6 +33,7 @@ def model_handlers(state: ServerState) -> dict[str, Handler]:
         "/v2/embed": CohereEmbedEndpoint(state),
         "/embed": tei.embed,
         "/embed_all": tei.embed_all,
+        "/embed_sparse": tei.embed_sparse,
         "/v1/rerank": rerank.v1,
         "/v2/rerank": rerank.v2,
         "/rerank": rerank.any,

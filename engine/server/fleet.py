@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Load = Callable[[], Awaitable[tuple["Engine", "ModelText"]]]
 
-_VECTORS = frozenset({"/v1/embeddings", "/pooling", "/v2/embed", "/embed", "/embed_all"})
+_VECTORS = frozenset({"/v1/embeddings", "/pooling", "/v2/embed", "/embed", "/embed_all", "/embed_sparse"})
 _SCORES = frozenset({"/v1/rerank", "/v2/rerank", "/rerank", "/score", "/classify", "/predict", "/pooling"})
 #: what models of a kind answer; all of them take /tokenize and /detokenize
 ANSWERS: dict[Kind, frozenset[str]] = {

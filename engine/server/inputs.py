@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from octavo.engine.pooling.outputs import Role
 from octavo.engine.pooling.texts import TRUNCATIONS, Texts, Truncation
 from octavo.engine.server.http import bad_request
 
@@ -16,6 +17,10 @@ INPUT_TYPES: dict[str, tuple[str, ...]] = {
     "classification": ("classification", "Classification"),
     "clustering": ("clustering", "Clustering"),
     "sts": ("sts", "STS", "text-matching"),
+}
+_ROLES: dict[str | None, Role] = {
+    **dict.fromkeys(("query", "search_query"), "query"),
+    **dict.fromkeys(("document", "search_document", "passage"), "document"),
 }
 _SAME = {"search_query": "query", "search_document": "document", "passage": "document"}
 _INSTRUCTED = re.compile(r"(Instruct: ).*?(\nQuery: ?)\Z", re.S)
@@ -41,6 +46,13 @@ def prompt_of(
     if instruction is not None:
         return _instructed(instruction, texts.rules.prompts)
     return texts.prompt(prompt_name, prompt)
+
+
+def role_of(model_has_roles: bool, *names: str | None) -> Role | None:
+    """What texts are to a model that treats queries and documents differently; None where no name says."""
+    if not model_has_roles:
+        return None
+    return next((_ROLES[name] for name in names if name in _ROLES), None)
 
 
 def _of_type(input_type: str, prompts: Mapping[str, str]) -> str:

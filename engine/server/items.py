@@ -156,6 +156,7 @@ class ItemsRun:
         ids = [token for item in items for token in item.ids]
         has_prompt = any(item.num_prompt for item in items)
         has_types = any(item.types is not None for item in items)
+        has_marks = any(item.marks for item in items)
         return AddItems(
             self._id,
             self._task,
@@ -166,6 +167,8 @@ class ItemsRun:
             b"".join(bytes(item.types or len(item.ids)) for item in items) if has_types else b"",
             options=self._options,
             is_last=is_last,
+            num_unseen=_packed([item.num_unseen for item in items]) if any(item.num_unseen for item in items) else b"",
+            marks=b"".join(item.marks or bytes(len(item.ids)) for item in items) if has_marks else b"",
         )
 
     def _finish(self, output: ItemOutput, take: Take) -> None:

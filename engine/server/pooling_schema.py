@@ -40,9 +40,10 @@ class EmbeddingsBody(VectorsBody, kw_only=True):
 
 
 class PoolingBody(VectorsBody, kw_only=True):
-    """POST /pooling. `task`: one of the model's."""
+    """POST /pooling. `task`: one of the model's; or `outputs`: several of what it gives, of one pass."""
 
     task: str | None = None
+    outputs: list[str] | None = None
 
 
 class TeiEmbedBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -54,6 +55,15 @@ class TeiEmbedBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     prompt_name: str | None = None
     normalize: bool | None = None
     dimensions: int | None = None
+
+
+class TeiEmbedSparseBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /embed_sparse."""
+
+    inputs: Inputs
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+    prompt_name: str | None = None
 
 
 class TeiEmbedAllBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from octavo.engine.errors import OctavoError
     from octavo.engine.messages import PoolingInfo
     from octavo.engine.model_text import ModelText
+    from octavo.engine.pooling.late import OutputTexts
     from octavo.engine.pooling.prompt_pairs import PairTexts
     from octavo.engine.pooling.texts import Texts
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _KINDS = {
     "generate": "a model that generates text; use /v1/chat/completions or /v1/completions",
     "embed": "an embedding model; use /v1/embeddings",
+    "sparse": "a model of sparse vectors; use /embed_sparse or /pooling",
+    "token_embed": "a model that gives a vector per token; use /pooling or /embed_all",
     "score": "a model that scores pairs of texts; use /v1/rerank, /score or /classify",
     "classify": "a classifier; use /classify or /predict",
     "token_classify": "a classifier of tokens; use /pooling",
@@ -60,6 +63,7 @@ class Model:
     prompts: Prompts
     texts: Texts | None = None
     pairs: PairTexts | None = None  # of one that scores them
+    entered: OutputTexts | None = None  # of one that gives sparse vectors or a vector per token
 
     @property
     def pooling(self) -> PoolingInfo:
@@ -91,7 +95,7 @@ class ServerState:
 
     def attach(self, engine: Engine, text: ModelText) -> None:
         """The model is there."""
-        texts, pairs, pooling = None, None, engine.info.pooling
+        texts, pairs, entered, pooling = None, None, None, engine.info.pooling
         if pooling is not None:
             from octavo.engine.pooling.texts import Texts
 
@@ -102,7 +106,11 @@ class ServerState:
 
                 how: dict[str, Any] = {"has_segments": pooling.has_segments, "options": pooling.pair_options}
                 pairs = pairs_of(pooling.pair_style, text, pooling, **how)
-        self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds), texts, pairs)
+            if set(pooling.outputs) - {"dense"}:
+                from octavo.engine.pooling.late import OutputTexts
+
+                entered = OutputTexts(texts, pooling.late, weighs_tokens=pooling.weighs_tokens)
+        self._model = Model(engine, text, Prompts(text, engine.info, self.settings.bounds), texts, pairs, entered)
 
     def detach(self) -> Engine | None:
         """The model is there no longer; its engine, if there was one."""

@@ -1,4 +1,4 @@
-"""text-embeddings-inference's endpoints: POST /embed and /embed_all, and what GET /info says.
+"""text-embeddings-inference's endpoints: POST /embed, /embed_all and /embed_sparse, and what GET /info says.
 
 What differs from there: errors have OpenAI's shape and 4xx of this server; `truncate` is false unless it is sent, since a text is
 never cut silently. Source: the OpenAPI description of text-embeddings-inference 1.8.
@@ -11,11 +11,11 @@ from typing import Any
 from octavo import __version__
 from octavo.engine.messages import ItemOptions, ItemOutput
 from octavo.engine.pooling.texts import Truncation
-from octavo.engine.server.embeddings import dimensions_of
+from octavo.engine.server.embeddings import dimensions_of, written
 from octavo.engine.server.http import JSON, Request, Response, bad_request
-from octavo.engine.server.inputs import listed, prompt_of
+from octavo.engine.server.inputs import listed, prompt_of, role_of
 from octavo.engine.server.json_numbers import joined, json_numbers
-from octavo.engine.server.pooling_schema import TeiEmbedAllBody, TeiEmbedBody
+from octavo.engine.server.pooling_schema import TeiEmbedAllBody, TeiEmbedBody, TeiEmbedSparseBody
 from octavo.engine.server.schema import decode
 from octavo.engine.server.state import ServerState
 from octavo.engine.server.vectors import Asked, run_items, values_of
@@ -55,25 +55,35 @@ class TeiEndpoints:
         return Response(joined(pieces), 200, JSON)
 
     async def embed_all(self, request: Request) -> Response:
-        """{inputs} -> [[[numbers of a token], ...], ...]: hidden states, neither pooled nor normalised."""
-        body = decode(TeiEmbedAllBody, request.body)
+        """{inputs} -> [[[numbers of a token], ...], ...]: hidden states, neither pooled nor normalised; of models made to give a
+        vector per token, those."""
+        return await self._of_tokens(request, decode(TeiEmbedAllBody, request.body), "token_embed")
+
+    async def embed_sparse(self, request: Request) -> Response:
+        """{inputs} -> [[{index, value}, ...], ...]: weights of the vocabulary's entries."""
+        return await self._of_tokens(request, decode(TeiEmbedSparseBody, request.body), "sparse")
+
+    async def _of_tokens(self, request: Request, body: TeiEmbedAllBody | TeiEmbedSparseBody, task: str) -> Response:
         state = self._state
-        model = state.pooler(request.path, "token_embed")
+        model = state.pooler(request.path, task)
         texts = model.texts
         assert texts is not None
+        has_roles = model.entered is not None and model.entered.has_roles
+        role = role_of(has_roles, body.prompt_name)
         inputs = listed(body.inputs, "inputs", state.settings.bounds.max_inputs)
         asked = Asked(
             inputs,
             "inputs",
-            prompt_of(texts, prompt_name=body.prompt_name),
+            "" if role or (has_roles and body.prompt_name is None) else prompt_of(texts, prompt_name=body.prompt_name),
             tei_truncation(body.truncate, body.truncation_direction),
-            "token_embed",
+            task,
             is_list=inputs is body.inputs,
+            role=role or "document",
         )
         pieces: list[bytes] = [b""] * len(asked.inputs)
 
         def take(index: int, output: ItemOutput) -> None:
-            pieces[index] = json_numbers(values_of(output))
+            pieces[index] = written(output, asked, model.pooling)
 
         await run_items(state, request, model, asked, take)
         return Response(joined(pieces), 200, JSON)
@@ -89,7 +99,7 @@ def info_of(state: ServerState) -> dict[str, Any]:
         numbered = {label: place for place, label in enumerate(pooling.labels)}
         kind = {"reranker" if "score" in pooling.tasks else "classifier": {"id2label": named, "label2id": numbered}}
     elif pooling is not None:
-        kind = {"embedding": {"pooling": "+".join(pooling.modes)}}
+        kind = {"embedding": {"pooling": "+".join(pooling.modes) or "+".join(map(str, pooling.outputs))}}
     return {
         "model_id": state.settings.served_names[0],
         "model_sha": None,

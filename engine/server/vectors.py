@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from octavo.engine.messages import ItemOptions, ItemOutput
+from octavo.engine.pooling.outputs import Role
 from octavo.engine.pooling.texts import Item, Truncation
 from octavo.engine.server.http import JSON, Headers, HttpError, Request, Response, error_object
 from octavo.engine.server.inputs import chars_of, weight_of
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 
 encode = msgspec.json.Encoder().encode
 _NO_OPTIONS = ItemOptions()
+ENTERED = ("sparse", "token_embed", "encode")  # tasks that tell what of a token counts
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One call. `param`: the field that has the inputs. `make`: tokens of inputs that are not texts."""
+    """One call. `param`: the field that has the inputs. `make`: tokens of inputs that are not texts. `role`: of texts
+    for models that treat queries and documents differently."""
 
     inputs: Sequence[Any]
     param: str
@@ -40,12 +43,13 @@ class Asked:
     is_list: bool = True  # not one input outside of a list
     keeps_errors: bool = False
     make: Callable[[Sequence[Any]], list[Item]] | None = None
+    role: Role = "document"
 
 
 def values_of(output: ItemOutput) -> F32:
     """float32 [rows, width]."""
-    found: F32 = np.frombuffer(output.values, "<f4").reshape(-1, output.width)
-    return found
+    values: F32 = np.frombuffer(output.values, "<f4")
+    return values.reshape(-1, output.width) if output.width else values[None]
 
 
 async def run_items(
@@ -56,12 +60,17 @@ async def run_items(
     assert texts is not None
 
     most = state.settings.bounds.max_whole_chars if asked.truncate == "start" else None
+    entered = model.entered if asked.task in ENTERED else None
+
+    def item_of(text: Any) -> Item:
+        if most is not None and chars_of(text) > most:
+            return endless(most)
+        if entered is not None:
+            return entered.item(text, asked.role, asked.truncate, asked.prompt)
+        return texts.item(text, asked.prompt, asked.truncate)
 
     def make(items: Sequence[Any]) -> list[Item]:
-        return [
-            texts.item(item, asked.prompt, asked.truncate) if most is None or chars_of(item) <= most else endless(most)
-            for item in items
-        ]
+        return [item_of(text) for text in items]
 
     async with AsyncExitStack() as stack:
         stack.enter_context(state.admitted(1))

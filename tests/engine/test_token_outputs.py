@@ -170,7 +170,7 @@ def test_a_bad_text_costs_only_itself_and_what_is_cut_is_said(folder: Folder) ->
 
 def test_text_cannot_spell_a_marker(folder: Folder) -> None:
     embedder = opened(folder("late"))
-    late = embedder._late
+    late = embedder._entered.late
     assert late is not None
     marker = embedder.tokenizer.token_id("[Q] ")
     item = late.item("[Q] a cat", "query", "error")

@@ -119,6 +119,11 @@ BAD = {
     "whole int32": AddItems("a", "embed", 0, bytes(5), bytes(4)),
     "fit the items": items("a", [[1]], num_prompt=bytes(8)),
     "segments do not fit": items("a", [[1]], segments=bytes(2)),
+    "num_unseen or marks do not fit": items("a", [[1]], marks=bytes(2)),
+    "num_unseen or marks do": items("a", [[1]], num_unseen=bytes(8)),
+    "less than the tokens of an item": items("a", [[1, 2]], num_unseen=np.array([2], "<i4").tobytes()),
+    "num_unseen is less": items("a", [[1, 2]], num_unseen=np.array([-1], "<i4").tobytes()),
+    "this model gives": items("a", [[1]], options=ItemOptions(outputs=("sparse",))),
     "dimensions is 5": items("a", [[1]], options=ItemOptions(dimensions=5)),
     "gives vectors, not tokens": AddRequest("a", [1], SamplingParams()),
 }
