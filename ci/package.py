@@ -35,9 +35,11 @@ class CheckError(SystemExit):
         super().__init__(f"ci/package: {message}")
 
 
-def run(*command: str | Path, capture: bool = False) -> str:
-    """Runs a command in an empty folder, without this checkout's settings; returns its standard output if asked."""
+def run(*command: str | Path, capture: bool = False, more: dict[str, str] | None = None) -> str:
+    """Runs a command in an empty folder, without this checkout's settings; returns its standard output if asked. `more`: of the
+    environment."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment |= more or {}
     with tempfile.TemporaryDirectory() as away:
         done = subprocess.run(
             [str(word) for word in command],
@@ -52,8 +54,10 @@ def run(*command: str | Path, capture: bool = False) -> str:
 
 
 def pip(python: Path, *words: str | Path) -> None:
-    """pip of one Python."""
-    run(python, "-m", "pip", "--disable-pip-version-check", "-q", *words)
+    """pip of one Python. It unpacks sources below this checkout, where a compiler cache knows them (.ci/run's CCACHE_BASEDIR)."""
+    unpacked = WORK / "tmp"
+    unpacked.mkdir(parents=True, exist_ok=True)
+    run(python, "-m", "pip", "--disable-pip-version-check", "-q", *words, more={"TMPDIR": str(unpacked)})
 
 
 def version_of(python: str) -> str:
@@ -70,7 +74,7 @@ def build_wheel(python: str, version: str) -> Path:
         "--no-deps",
         "-w",
         target,
-        f"--config-settings=build-dir={ROOT}/build/package/{{wheel_tag}}",
+        f"--config-settings=build-dir={ROOT}/build/package-{{wheel_tag}}",
         ROOT,
     )
     return next(target.glob("octavo-*.whl"))
