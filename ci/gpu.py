@@ -13,6 +13,7 @@ import platform as machine_info
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,17 @@ def sources(kind: str) -> list[Path]:
     """The units of a kind, one code object each."""
     folder, suffix = {"rocm": ("csrc_hip", "hip"), "cuda": ("csrc_cuda", "cu")}[kind]
     return sorted((ROOT / folder).rglob(f"*.{suffix}"))
+
+
+def compile_all(targets: Sequence[Target], jobs: int = 2) -> None:
+    """What is not newer than its sources, of several targets at once: no core waits for the last unit of each."""
+    for wave in {target.wave for target in targets}:
+        host_library(wave)
+    units = [(target, source) for target in targets for source in sources(target.kind)]
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda unit: _compile(*unit), units))
+    with ThreadPoolExecutor(jobs) as pool:  # what is left: kernels in Triton, and what the compilers made of all
+        list(pool.map(build, targets))
 
 
 def build(target: Target, jobs: int = 2) -> Path:
@@ -165,6 +177,7 @@ def host_table(wave: int) -> list[dict[str, Any]]:
 
 
 def _compile(target: Target, source: Path) -> Path:
+    target.folder.mkdir(parents=True, exist_ok=True)
     made = target.folder / f"{source.stem}.co"
     if _is_newer(made):
         return made

@@ -14,7 +14,7 @@ import sys
 import venv
 from pathlib import Path
 
-from ci.gpu import HOME, ROOT, TARGETS, build, missing
+from ci.gpu import HOME, ROOT, TARGETS, build, compile_all, missing
 
 MAX_WHEEL_MB = 40
 NAMES = {"rocm": "AMD", "cuda": "NVIDIA"}
@@ -55,6 +55,7 @@ def version() -> str:
 
 def pack(kind: str) -> Path:
     """Builds what is missing and writes the wheel."""
+    compile_all([target for target in TARGETS if target.kind == kind])
     project = HOME / f"wheel/octavo-{kind}"
     shutil.rmtree(project, ignore_errors=True)
     package = project / f"octavo_{kind}"
