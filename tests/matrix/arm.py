@@ -1,8 +1,8 @@
 """Arm cells on another machine: the module cross-built, Python and numpy of an arm64 Debian root, run by qemu.
 
 A cell runs on a processor that has its level's features and no more, where qemu has one, so an instruction from beyond
-them is a crash. Kernels that fit any length of a vector get a cell for each length. Everything is kept in build/arm64: the
-root and the wheels are made once.
+them is a crash. Kernels that fit any length of a vector get a cell for each length; one of them runs all cases, the others, which
+repeat it, some (`cases.repeated`). Everything is kept in build/arm64: the root and the wheels are made once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ __all__ = ["CELLS", "SELF_TESTS", "make", "missing", "run_cell", "run_kernel_tes
 
 @dataclass(frozen=True)
 class ArmCell:
-    """A level on one of qemu's processors; `sve_bits`: length of its SVE vectors, as its system must tell (0: has none)."""
+    """A level on one of qemu's processors; `sve_bits`: length of its SVE vectors, as its system must tell (0: has none);
+    `repeats`: the cell of the same level that runs all cases, where this one runs some."""
 
     level: str
     processor: str
     sve_bits: int = 0
+    repeats: str = ""
 
 
 #: cell -> what it is. A64FX has SVE and nothing that came after: no dot products of NEON's, no i8mm, no bf16. No kernel was
@@ -35,15 +37,15 @@ class ArmCell:
 CELLS = {
     "neon": ArmCell("neon", "cortex-a72"),
     "dotprod": ArmCell("dotprod", "neoverse-n1"),
-    "sve128": ArmCell("sve", "a64fx,sve256=off,sve512=off", 128),
+    "sve128": ArmCell("sve", "a64fx,sve256=off,sve512=off", 128, "sve256"),
     "sve256": ArmCell("sve", "a64fx,sve512=off", 256),
-    "sve512": ArmCell("sve", "a64fx", 512),
-    "sve1024": ArmCell("neon", "max,sve1024=on,sve-default-vector-length=128", 1024),
+    "sve512": ArmCell("sve", "a64fx", 512, "sve256"),
+    "sve1024": ArmCell("neon", "max,sve1024=on,sve-default-vector-length=128", 1024, "neon"),
     "i8mm": ArmCell("i8mm", "max,sve=off"),
     "bf16": ArmCell("bf16", "max,sve=off"),
     "svebf16-128": ArmCell("svebf16", "max,sve128=on", 128),
-    "svebf16-256": ArmCell("svebf16", "max,sve256=on", 256),
-    "svebf16-512": ArmCell("svebf16", "max,sve512=on", 512),
+    "svebf16-256": ArmCell("svebf16", "max,sve256=on", 256, "svebf16-128"),
+    "svebf16-512": ArmCell("svebf16", "max,sve512=on", 512, "svebf16-128"),
     "bf16fast": ArmCell("bf16fast", "max,sve=off"),
 }
 PACKAGES = ["numpy", "msgspec", "blake3", "safetensors", "pytest", "hypothesis"]
@@ -66,13 +68,15 @@ def make() -> str:
     return ""
 
 
-def run_cell(name: str, out: Path) -> dict[str, Any]:
-    """The row of one cell, by the same code that runs native cells; {"error": ...} if it crashed, hung, or had other vectors."""
+def run_cell(name: str, out: Path, repeats: Path | None = None) -> dict[str, Any]:
+    """The row of one cell, by the same code that runs native cells; {"error": ...} if it crashed, hung, or had other vectors.
+    `repeats`: the row of the cell that this one repeats, for some cases instead of all."""
     out.unlink(missing_ok=True)
     cell = CELLS[name]
     environment = {**_paths(), "QEMU_CPU": cell.processor}
-    place = Path("/opt/octavo") / out.relative_to(ROOT)
-    command = ["/usr/bin/python3", "-m", "tests.matrix.worker", "cell", f"arm-{cell.level}", str(place)]
+    place = lambda file: str(Path("/opt/octavo") / file.relative_to(ROOT))  # noqa: E731
+    command = ["/usr/bin/python3", "-m", "tests.matrix.worker", "cell", f"arm-{cell.level}", place(out)]
+    command += [] if repeats is None else ["--repeats", place(repeats)]
     try:
         done = subprocess.run(inside(command, environment), capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -109,7 +113,7 @@ def run_kernel_tests(name: str, out: Path) -> None:
 
 
 #: tests that plant faults in kernels -> the cell that they run in: a level with wrong bits is refused, and answers stay right
-SELF_TESTS = {"test_selftest": "sve256", "test_fast_numerics": "bf16fast"}
+SELF_TESTS = {"test_selftest": "sve128", "test_fast_numerics": "bf16fast"}
 
 
 def run_self_test(file: str, out: Path) -> None:

@@ -6,7 +6,7 @@ The reference's results are computed once and kept in build/matrix, under the di
 from __future__ import annotations
 
 import hashlib
-import time
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = [case.name for case in import_module("tests.cases.sample").CASES]
 FIELDS = ("ids", "ranks", "best_ids", "logprobs", "best_logprobs")
 OPS = (*TABLES, "sample")
+SHARE = 3  # one case in so many of those alike runs in a repeat of a cell
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -42,6 +43,16 @@ class OpResult:
         self.kernels = sorted({*self.kernels, *kernels})
         if not is_right and not self.first_failure:
             self.first_failure = f"{case}: {why}"
+
+
+@dataclass
+class CellRun:
+    """What a cell's cases gave. `ops`: op -> result; `bits`: `table case` (and a field, of sampling) -> digest of the result, by
+    which two builds are compared with each other; `kernels`: `table case` -> kernels of the table's ops that ran."""
+
+    ops: dict[str, OpResult] = field(default_factory=dict)
+    bits: dict[str, str] = field(default_factory=dict)
+    kernels: dict[str, list[str]] = field(default_factory=dict)
 
 
 def all_results(cell: Cell) -> Arrays:
@@ -68,52 +79,67 @@ def reference_results(folder: Path) -> Arrays:
         return dict(stored)
 
 
-def run_cell(cell: Cell, reference: Arrays) -> dict[str, OpResult]:
-    """op -> result, every case held to the reference's bits (the reference itself: to its case's tolerance of float64)."""
-    results = {op: OpResult() for op in OPS if cell.concerns(op)}
-    for table, name in CASES:
-        if not cell.concerns(table):
+def run_cell(cell: Cell, reference: Arrays, only: Container[str] | None = None) -> CellRun:
+    """Every case held to the reference's bits (the reference itself: to its case's tolerance of float64). `only`: the cases to
+    run, as `table case`; all where it is None."""
+    made = CellRun({op: OpResult() for op in OPS if cell.concerns(op)})
+    for table, name in (*CASES, *(("sample", name) for name in SAMPLES)):
+        if not cell.concerns(table) or (only is not None and f"{table} {name}" not in only):
             continue
+        judge = _judged_sample if table == "sample" else _judged
         try:
-            why, error, kernels = judged(cell, reference, table, name)
+            why, error, kernels, found = judge(cell, reference, table, name)
         except Exception as failure:
-            why, error, kernels = f"{type(failure).__name__}: {failure}"[:300], float("inf"), set()
-        results[table].add(not why, error, name, why, kernels)
-    for name in SAMPLES if cell.concerns("sample") else ():
-        try:
-            why, error, kernels = judged_sample(cell, reference, name)
-        except Exception as failure:
-            why, error, kernels = f"{type(failure).__name__}: {failure}"[:300], float("inf"), set()
-        results["sample"].add(not why, error, name, why, kernels)
-    return results
+            why, error, kernels, found = f"{type(failure).__name__}: {failure}"[:300], float("inf"), set(), {}
+        made.ops[table].add(not why, error, name, why, kernels)
+        made.bits |= {key: hashlib.sha256(got.tobytes()).hexdigest()[:16] for key, got in found.items()}
+        made.kernels[f"{table} {name}"] = sorted(kernels)
+    return made
+
+
+def repeated(kernels: Mapping[str, Sequence[str]], level: str) -> list[str]:
+    """Cases that a repeat of a cell runs, by the kernels that each ran in it: the first of each table, so that every op runs, and
+    of those with the same kernels of `level` itself every SHARE-th, from the first on."""
+    first = {key.split(" ")[0]: key for key in reversed(kernels)}
+    alike: dict[tuple[str, ...], int] = {}
+    chosen = []
+    for key, ran in kernels.items():
+        own = tuple(kernel for kernel in ran if kernel.endswith(f"__{level}"))
+        alike[own] = alike.get(own, -1) + 1
+        if key in first.values() or (own and alike[own] % SHARE == 0):
+            chosen.append(key)
+    return chosen
 
 
 def judged(cell: Cell, reference: Arrays, table: str, name: str) -> tuple[str, float, set[str]]:
     """What is wrong with a case ('' = nothing), its error as `OpResult` counts it, the kernels of the table's ops that ran."""
+    return _judged(cell, reference, table, name)[:3]
+
+
+def judged_sample(cell: Cell, reference: Arrays, name: str) -> tuple[str, float, set[str]]:
+    """The same of a case of sampling, whose bits all cells share."""
+    return _judged_sample(cell, reference, "sample", name)[:3]
+
+
+def _judged(cell: Cell, reference: Arrays, table: str, name: str) -> tuple[str, float, set[str], Arrays]:
     want = reference[f"{table} {name}"]
     got, kernels = _run(cell, table, name)
-    tolerance = case_of(table, name)[1].tolerance
+    found, tolerance = {f"{table} {name}": got}, case_of(table, name)[1].tolerance
     if cell.platform == "reference":
         error = _share_off(want, table, name)
-        return "" if error <= tolerance else f"off by {error:.1e}", error, kernels
+        return "" if error <= tolerance else f"off by {error:.1e}", error, kernels, found
     if not cell.is_exact:
         variant = next((kernel for kernel in kernels if kernel.startswith("linear_")), "")
         want = expected_of_fast(variant, *case_of(table, name), want)
     why = _difference(got, want) if cell.is_exact else _too_far(got, want, tolerance)
     error = _largest(got, want) / (1.0 if cell.is_exact else _most(want))
-    return why or _wrong_kernel(cell, table, kernels), error, kernels
+    return why or _wrong_kernel(cell, table, kernels), error, kernels, found
 
 
-def judged_sample(cell: Cell, reference: Arrays, name: str) -> tuple[str, float, set[str]]:
-    """The same of a case of sampling, whose bits all cells share."""
+def _judged_sample(cell: Cell, reference: Arrays, table: str, name: str) -> tuple[str, float, set[str], Arrays]:
     found = _sampled(cell, name)
     why = next((f"{key}: {w}" for key, got in found.items() if (w := _difference(got, reference[key]))), "")
-    return why, max(_largest(got, reference[key]) for key, got in found.items()), sampler_of(cell)
-
-
-def digests(cell: Cell) -> dict[str, str]:
-    """`table case` -> digest of the cell's bits: how two builds are compared with each other."""
-    return {key: hashlib.sha256(value.tobytes()).hexdigest()[:16] for key, value in all_results(cell).items()}
+    return why, max(_largest(got, reference[key]) for key, got in found.items()), sampler_of(cell), found
 
 
 def sampler_of(cell: Cell) -> set[str]:
@@ -192,8 +218,3 @@ def _share_off(want: NDArray[Any], table: str, name: str) -> float:
     module, case = case_of(table, name)
     exact = module.naive(case)
     return float(np.abs(want - exact).max(initial=0)) / _most(exact)
-
-
-def timed(cell: Cell, reference: Arrays) -> tuple[dict[str, OpResult], float]:
-    start = time.monotonic()
-    return run_cell(cell, reference), round(time.monotonic() - start, 1)

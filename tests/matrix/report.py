@@ -9,7 +9,8 @@ report.json: {
              "compiled": {family: as in ops, counting kernels}, "resources": [what a kernel takes], "code_bytes",
              "left_out": [text] (compiled),
              "num_kernels", "not_reached": [kernel], "left", "too_long": cases, "choosing_s" (emulated machine code),
-             "chosen": [kernel] (forced), "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
+             "chosen", "of_cell": [kernel] (forced), "repeats": the cell whose cases it ran some of (Arm),
+             "same_as_gcc": {"equal", "different": [case]} (clang), "error": text (crashed)}],
   "kernel_tests": {compiler: {level: {"passed", "failed", "skipped"}}},
   "summary": {"run", "not_run", "passed", "failed"}
 }
@@ -33,22 +34,26 @@ LEVELS = (
 
 
 def checked_force(level: str, found: Any) -> Any:
-    """A forced cell's answer; every chosen kernel must be of a level that `level` includes, one at least of its own."""
+    """A forced cell's answer; every chosen kernel must be of a level that `level` includes, one at least of its own, and all are
+    those of the level's cell."""
     if "error" in found:
         return found
     strange = [name for name in found["chosen"] if name.rsplit("__", 1)[1] not in found["allowed"]]
     best = any(name.endswith(f"__{level}") for name in found["chosen"])
     if strange or not best:
         return {"error": f"OCTAVO_ISA={level} chose {', '.join(strange) or 'nothing of its level'}"}
+    if other := sorted({*found["chosen"]} ^ {*found["of_cell"]}):
+        return {"error": f"OCTAVO_ISA={level} and the level's cell chose differently: {', '.join(other)}"}
     return found
 
 
 def compared(one: Any, other: Any) -> dict[str, Any]:
-    """How many cases of two builds have equal bits, and which do not."""
+    """How many cases have equal bits in a cell's answers by two builds, and which do not."""
     if "error" in one or "error" in other:
         return {"equal": 0, "different": [one.get("error") or other.get("error")]}
-    different = sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
-    return {"equal": len(one) - len(different), "different": different}
+    mine, theirs = one["bits"], other["bits"]
+    different = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+    return {"equal": len(mine) - len(different), "different": different}
 
 
 def _first_line(command: list[str]) -> str:
@@ -78,6 +83,7 @@ def assemble(rows: list[dict[str, Any]], tests: dict[str, Any], notes: list[str]
             passed, failed = passed + result["passed"], failed + result["failed"]
         pair = row.get("same_as_gcc", {"equal": 0, "different": []})
         passed, failed = passed + pair["equal"], failed + len(pair["different"])
+        passed += len(row.get("of_cell", ()))
     for levels in tests.values():
         for counts in levels.values():
             passed, failed = passed + counts["passed"], failed + counts["failed"]
@@ -133,10 +139,15 @@ def markdown(made: dict[str, Any]) -> str:
     ]
     ran = [row for row in made["cells"] if row.get("ops")]
     ops = list(dict.fromkeys(op for row in ran for op in row["ops"]))
-    out += ["| cell | " + " | ".join(ops) + " |", "| --- |" + " --- |" * len(ops)]
+    out += ["| cell | s | " + " | ".join(ops) + " |", "| --- | --- |" + " --- |" * len(ops)]
     for row in ran:
         how = "" if row["how"] == "native" else f" ({row['how']})"
-        out.append(f"| {row['name']}{how} | " + " | ".join(_entry(row, op) for op in ops) + " |")
+        how += f" (some of {row['repeats']})" if row.get("repeats") else ""
+        out.append(
+            f"| {row['name']}{how} | {row.get('seconds', 0.0):.0f} | "
+            + " | ".join(_entry(row, op) for op in ops)
+            + " |"
+        )
     out += ["", "Kernels that ran:", ""]
     for row in ran:
         kernels = sorted({kernel for result in row["ops"].values() for kernel in result["kernels"]})
@@ -147,6 +158,8 @@ def markdown(made: dict[str, Any]) -> str:
         out += _reached(row) if "not_reached" in row else []
     pairs = [row for row in ran if "same_as_gcc" in row]
     out += ["", *(f"- {row['name']}: {row['same_as_gcc']['equal']} results equal gcc's bit for bit" for row in pairs)]
+    forced = [row for row in made["cells"] if "of_cell" in row and not row.get("error")]
+    out += [f"- {row['name']}: the {len(row['chosen'])} kernels of its cell" for row in forced]
     for row in made["cells"]:
         if row["reason"]:
             out.append(f"- {row['name']}: not run: {row['reason']}")

@@ -3,7 +3,10 @@
 Writes build/matrix/report.json (the layout is in report.py) and report.md, and exits 1 if anything failed. A cell counts as run
 only if the kernels that did the work are known and are its own. `--full` builds what is missing (the emulated module, an
 environment with torch) and runs the kernel tests of emulated and Arm levels too, and all cases that an emulated GPU has time for;
-without it a cell that lacks its own says so.
+without it a cell that lacks its own says so. Without it also
+- cells that repeat another at another length of SVE vectors run some of its cases (`cases.repeated`),
+- what OCTAVO_ISA leaves is held to be the kernels of the level's cell, and their cases do not run again,
+- the kernel tests run on clang's build alone: on gcc's, which is installed, they are `ci/test`'s.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ import sys
 import sysconfig
 import time
 import xml.etree.ElementTree as ElementTree
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -215,8 +219,10 @@ def with_triton(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def run_here(cell: dict[str, Any], *, is_full: bool = False) -> dict[str, Any] | list[Any]:
-    """What a cell's conformance cases give."""
+def run_here(
+    cell: dict[str, Any], *, is_full: bool = False, base: Future[Any] | None = None
+) -> dict[str, Any] | list[Any]:
+    """What a cell's conformance cases give. `base`: of the cell that it repeats."""
     if cell["platform"] == "gpu" and cell["how"] == "emulated":
         return worker("emulated_full" if is_full else "emulated", cell["name"], timeout_s=4 * TIMEOUT_S)
     if cell["platform"] == "torch":
@@ -226,8 +232,31 @@ def run_here(cell: dict[str, Any], *, is_full: bool = False) -> dict[str, Any] |
     if cell["how"] == "compiled":
         return gpu.run_cell(cell["name"])
     if runs_by_qemu(cell):
-        return arm.run_cell(cell["name"].removeprefix("arm-"), FOLDER / f"{cell['name']}.json")
+        name = cell["name"].removeprefix("arm-")
+        is_some = base is not None and "error" not in base.result()
+        found = arm.run_cell(name, answer(name), answer(arm.CELLS[name].repeats) if is_some else None)
+        return {**found, "repeats": f"arm-{arm.CELLS[name].repeats}"} if is_some else found
     return worker("cell", cell["name"])
+
+
+def answer(name: str) -> Path:
+    """Where an Arm cell's worker writes."""
+    return FOLDER / f"arm-{name}.json"
+
+
+def repeats(cell: dict[str, Any]) -> str:
+    """The cell that this one repeats ('' = none)."""
+    base = arm.CELLS[cell["name"].removeprefix("arm-")].repeats if runs_by_qemu(cell) else ""
+    return f"arm-{base}" if base else ""
+
+
+def longest_first(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cells in an order that leaves no core idle at the end: emulators before fibers, those before processors' own; a cell
+    that repeats another behind it."""
+    slow = ("emulated", "qemu", "fibers", "interpreted", "compiled")
+    place = lambda cell: slow.index(cell["how"]) if cell["how"] in slow else len(slow)  # noqa: E731
+    wide = lambda cell: not any(repeats(other) == cell["name"] for other in listed)  # noqa: E731
+    return sorted(listed, key=lambda cell: (place(cell), bool(repeats(cell)), wide(cell)))
 
 
 def all_cells(found: list[dict[str, Any]], only: str) -> list[dict[str, Any]]:
@@ -239,20 +268,86 @@ def all_cells(found: list[dict[str, Any]], only: str) -> list[dict[str, Any]]:
     return listed
 
 
+def clocked(seconds: dict[str, float], name: str, task: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """What a task gives; how long it took goes to `seconds`."""
+    begun = time.monotonic()
+    try:
+        return task(*given, **named)
+    finally:
+        seconds[name] = round(time.monotonic() - begun, 1)
+
+
 def with_result(cell: dict[str, Any], found: Any) -> dict[str, Any]:
     """A report row; a worker that crashed is one failure of its cell."""
     return {**cell, "ops": {}, "error": found["error"]} if "error" in found else {**cell, **found}
 
 
+@dataclass
+class Tasks:
+    """What runs, by the name of its cell; `tests` by their own. `seconds`: what each took, by its name in the report."""
+
+    tests: dict[str, Future[Any]] = field(default_factory=dict)
+    runs: dict[str, Future[Any]] = field(default_factory=dict)
+    forced: dict[str, Future[Any]] = field(default_factory=dict)
+    by_clang: dict[str, Future[Any]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def started(pool: ThreadPoolExecutor, listed: list[dict[str, Any]], module: Path | None, is_full: bool) -> Tasks:
+    """All that is to run, in the order in which it starts. `module`: of clang's build."""
+    made = Tasks()
+    able = [c for c in longest_first(listed) if not c["reason"] and "error" not in c]
+    mine = [c["name"].removeprefix("arm-") for c in able if runs_by_qemu(c)]
+
+    def start(name: str, task: Any, *given: Any, **named: Any) -> Future[Any]:
+        return pool.submit(clocked, made.seconds, name, task, *given, **named)
+
+    for file, at in arm.SELF_TESTS.items() if mine else ():
+        name = f"qemu, {file} at {at}"
+        made.tests[name] = start(name, arm_self_test, file)
+    for cell in mine if is_full else ():
+        made.tests[f"qemu, arm-{cell}"] = start(f"qemu, arm-{cell}", arm_kernel_tests, cell)
+    if is_full:
+        made.tests["gcc"] = start("gcc", kernel_tests, None, is_full)
+    if module is not None:
+        made.tests["clang"] = start("clang", kernel_tests, module, is_full)
+    for c in able:
+        base = None if is_full else made.runs.get(repeats(c))
+        made.runs[c["name"]] = start(c["name"], run_here, c, is_full=is_full, base=base)
+    for c in native_cells(listed):
+        name, task = c["name"], "forced_full" if is_full else "forced"
+        made.forced[name] = start(f"{name} by OCTAVO_ISA", worker, task, c["level"], isa=c["level"])
+        if module is not None:
+            made.by_clang[name] = start(f"{name} by clang", worker, "cell", name, module=module)
+    return made
+
+
+def rows_of(listed: list[dict[str, Any]], tasks: Tasks, clang: Build) -> list[dict[str, Any]]:
+    """The report's rows, once all has run."""
+    runs = tasks.runs
+    rows = [with_result(cell, runs[cell["name"]].result()) if cell["name"] in runs else cell for cell in listed]
+    for cell in native_cells(listed):
+        name = cell["name"]
+        forced = report.checked_force(cell["level"], tasks.forced[name].result())
+        rows.append(with_result({**cell, "name": f"{name} by OCTAVO_ISA", "how": "forced"}, forced))
+        other = {**cell, "name": f"{name} by clang", "how": "clang"}
+        if clang.module is None:
+            rows.append({**other, "reason": clang.reason})
+            continue
+        found = tasks.by_clang[name].result()
+        same = report.compared(runs[name].result(), found)
+        rows.append({**with_result(other, found), "same_as_gcc": same})
+    kept = [{key: value for key, value in row.items() if key not in ("bits", "ran")} for row in rows]
+    return [{**row, "seconds": tasks.seconds.get(row["name"], 0.0)} for row in kept]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ci/matrix", description=__doc__)
-    parser.add_argument(
-        "--full", action="store_true", help="build the emulated module and run its kernel tests and Arm's as well"
-    )
+    parser.add_argument("--full", action="store_true", help="build what is missing, and run all cases and kernel tests")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", metavar="WORD", default="", help="cells whose name holds this")
     args = parser.parse_args(arguments)
-    start = time.monotonic()
+    begun = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
     notes = build_missing(args.jobs) if args.full else []
     clang = clang_build(args.jobs)
@@ -263,43 +358,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     listed = all_cells(found, args.only)
     with ThreadPoolExecutor(args.jobs) as pool:
-        tests = {name: pool.submit(kernel_tests, module, args.full) for name, module in (("gcc", None), ("clang", clang.module))
-                 if name == "gcc" or module}  # fmt: skip
-        able = [c for c in listed if not c["reason"] and "error" not in c]
-        runs = {c["name"]: pool.submit(run_here, c, is_full=args.full) for c in able}
-        forced = {c["name"]: pool.submit(worker, "forced", c["level"], isa=c["level"]) for c in native_cells(listed)}
-        others = {
-            c["name"]: pool.submit(worker, "cell", c["name"], module=clang.module)
-            for c in native_cells(listed)
-            if clang.module
-        }
-        pairs = {c["name"]: [pool.submit(worker, "digests", c["name"], module=m) for m in (None, clang.module)]
-                 for c in native_cells(listed) if clang.module}  # fmt: skip
-        mine = [c for c in listed if runs_by_qemu(c) and "error" not in c]
-        if mine:
-            tests |= {
-                f"qemu, {file} at {cell}": pool.submit(arm_self_test, file) for file, cell in arm.SELF_TESTS.items()
-            }
-        if args.full:
-            tests |= {f"qemu, {c['name']}": pool.submit(arm_kernel_tests, c["name"].removeprefix("arm-")) for c in mine}
-    rows = [with_result(cell, runs[cell["name"]].result()) if cell["name"] in runs else cell for cell in listed]
-    for cell in native_cells(listed):
-        name, level = cell["name"], cell["level"]
-        rows.append(
-            with_result(
-                {**cell, "name": f"{name} by OCTAVO_ISA", "how": "forced"},
-                report.checked_force(level, forced[name].result()),
-            )
-        )
-        if clang.module is None:
-            rows.append({**cell, "name": f"{name} by clang", "how": "clang", "reason": clang.reason})
-            continue
-        row = with_result({**cell, "name": f"{name} by clang", "how": "clang"}, others[name].result())
-        row["same_as_gcc"] = report.compared(*(future.result() for future in pairs[name]))
-        rows.append(row)
-    made = report.assemble(
-        rows, {name: future.result() for name, future in tests.items()}, notes, round(time.monotonic() - start)
-    )
+        tasks = started(pool, listed, clang.module, args.full)
+    tests = {name: future.result() for name, future in tasks.tests.items()}
+    notes += [f"tests, {name}: {tasks.seconds[name]:.0f} s" for name in tests]
+    made = report.assemble(rows_of(listed, tasks, clang), tests, notes, round(time.monotonic() - begun))
     (FOLDER / "report.json").write_text(json.dumps(made, indent=1) + "\n")
     (FOLDER / "report.md").write_text(report.markdown(made))
     print(report.markdown(made))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def cell_of(ops: type[ReferenceOps]) -> Cell:
 
 
 def test_equal_bits_pass_and_the_kernels_are_named() -> None:
-    results = cases.run_cell(cell_of(ReferenceOps), cases.all_results(reference_cell()))
+    results = cases.run_cell(cell_of(ReferenceOps), cases.all_results(reference_cell())).ops
     assert [(r.passed, r.failed) for op, r in results.items() if op in ("softcap", "add", "sample")] == [(1, 0)] * 3
     assert results["softcap"].kernels == ["softcap__reference"]
 
@@ -59,12 +60,12 @@ def test_equal_bits_pass_and_the_kernels_are_named() -> None:
     ],
 )
 def test_what_is_wrong_is_counted_and_named(ops: type[ReferenceOps], op: str, why: str) -> None:
-    result = cases.run_cell(cell_of(ops), cases.all_results(reference_cell()))[op]
+    result = cases.run_cell(cell_of(ops), cases.all_results(reference_cell())).ops[op]
     assert (result.passed, result.failed) == (0, 1) and why in result.first_failure
 
 
 def test_the_reference_is_held_to_float64() -> None:
-    results = cases.run_cell(reference_cell(), cases.all_results(reference_cell()))
+    results = cases.run_cell(reference_cell(), cases.all_results(reference_cell())).ops
     assert results["softcap"].passed == 1 and 0 < results["softcap"].max_error < 1e-6
 
 
@@ -75,12 +76,12 @@ class SlightlyOff(ReferenceOps):
 
 def test_a_cell_of_other_bits_is_held_to_tolerances_and_its_error_is_shown() -> None:
     cell = replace(cell_of(SlightlyOff), is_exact=False)
-    results = cases.run_cell(cell, cases.all_results(reference_cell()))
+    results = cases.run_cell(cell, cases.all_results(reference_cell())).ops
     assert results["softcap"].passed == 1 and 3e-7 < results["softcap"].max_error < 1e-6
     ops = {op: asdict(result) for op, result in results.items()}
     text = report.markdown(report.assemble([row(ops=ops, is_exact=False)], {}, [], 1))
     assert f"1, error {results['softcap'].max_error:.0e}" in text and "bit-equal" not in text
-    assert cases.run_cell(cell_of(SlightlyOff), cases.all_results(reference_cell()))["softcap"].failed == 1
+    assert cases.run_cell(cell_of(SlightlyOff), cases.all_results(reference_cell())).ops["softcap"].failed == 1
 
 
 def test_torch_cells_are_listed_by_a_python_that_has_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +139,10 @@ def test_summary_counts_every_failure_and_every_cell_that_did_not_run() -> None:
 
 
 def test_builds_are_compared_case_by_case() -> None:
-    assert report.compared({"a": "1", "b": "2"}, {"a": "1", "b": "3"}) == {"equal": 1, "different": ["b"]}
-    assert report.compared({"a": "1"}, {"error": "gone"})["different"] == ["gone"]
+    mine = {"bits": {"a": "1", "b": "2"}}
+    assert report.compared(mine, {"bits": {"a": "1", "b": "3"}}) == {"equal": 1, "different": ["b"]}
+    assert report.compared(mine, {"bits": {"a": "1"}}) == {"equal": 1, "different": ["b"]}
+    assert report.compared(mine, {"error": "gone"})["different"] == ["gone"]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +154,45 @@ def test_builds_are_compared_case_by_case() -> None:
     ],
 )
 def test_a_forced_level_must_be_what_runs(chosen: list[str], why: str) -> None:
-    found = report.checked_force("avx2", {"chosen": chosen, "allowed": ["scalar", "avx2"], "ops": {}})
+    found = report.checked_force(
+        "avx2", {"chosen": chosen, "of_cell": chosen, "allowed": ["scalar", "avx2"], "ops": {}}
+    )
     assert (why in found.get("error", "")) if why else "error" not in found
+
+
+def test_a_forced_level_must_choose_as_its_cell_does() -> None:
+    chosen = {"chosen": ["add__avx2"], "of_cell": ["add__avx2", "rope__avx2"], "allowed": ["avx2"], "ops": {}}
+    assert "differently: rope__avx2" in report.checked_force("avx2", chosen)["error"]
+    made = report.assemble([row(how="forced", **{**chosen, "of_cell": ["add__avx2"]})], {}, [], 1)
+    assert made["summary"]["passed"] == 1 and "the 1 kernels of its cell" in report.markdown(made)
+
+
+def test_a_repeat_runs_each_op_and_some_cases_of_each_kernel_of_its_level() -> None:
+    ran = {"add a": ["add__neon"], "add b": ["add__neon"]}
+    ran |= {f"linear {i}": ["linear_f32__sve"] for i in range(7)} | {"linear q": ["linear_q2k__sve", "add__neon"]}
+    assert cases.repeated(ran, "sve") == ["add a", "linear 0", "linear 3", "linear 6", "linear q"]
+    found = cases.run_cell(cell_of(ReferenceOps), cases.all_results(reference_cell()), ["softcap odd"])
+    assert {op: r.passed for op, r in found.ops.items() if r.passed} == {"softcap": 1}
+    assert list(found.kernels) == list(found.bits) == ["softcap odd"]
+
+
+def test_repeats_wait_behind_the_cells_that_they_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, bool]] = []
+    monkeypatch.setattr(arm, "run_cell", lambda name, out, base: asked.append((name, base is not None)) or {"ops": {}})
+    qemu = [row(name=f"arm-{name}", platform="arm", how="qemu", level=cell.level) for name, cell in arm.CELLS.items()]
+    order = [cell["name"] for cell in run.longest_first([row(), *qemu])]
+    assert order[0] in ("arm-neon", "arm-sve256", "arm-svebf16-128") and order[-1] == "x86-avx2"
+    for name, cell in arm.CELLS.items():
+        if cell.repeats:
+            assert arm.CELLS[cell.repeats].level == cell.level and not arm.CELLS[cell.repeats].repeats
+            assert order.index(f"arm-{cell.repeats}") < order.index(f"arm-{name}")
+    done, failed = Future[Any](), Future[Any]()
+    done.set_result({"ops": {}})
+    failed.set_result({"error": "gone"})
+    some = next(cell for cell in qemu if cell["name"] == "arm-sve512")
+    assert run.run_here(some, base=done) == {"ops": {}, "repeats": "arm-sve256"}
+    assert run.run_here(some, base=failed) == run.run_here(some) == {"ops": {}}
+    assert asked == [("sve512", True), ("sve512", False), ("sve512", False)]
 
 
 def test_kernel_tests_are_counted_by_the_level_in_their_names() -> None:

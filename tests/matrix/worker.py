@@ -1,8 +1,10 @@
-"""One process of the matrix: `python -m tests.matrix.worker TASK CELL OUT [--native-module FILE]` writes OUT as JSON.
+"""One process of the matrix: `python -m tests.matrix.worker TASK CELL OUT [--native-module FILE] [--repeats FILE]` writes OUT as
+JSON.
 
-Tasks: `cells` lists every cell; `cell` runs the conformance cases on one; `digests` gives the bits of one, to compare builds;
-`forced` runs what OCTAVO_ISA leaves of the x86 platform; `emulated` and `emulated_full` run a GPU's machine code. A process of
-its own, so that a build under test can take the place of the installed module, and a crash of one cell is that cell's failure.
+Tasks: `cells` lists every cell; `cell` runs the conformance cases on one (with --repeats those that a repeat of another cell
+needs, whose answer FILE is: `cases.repeated`); `forced` lists the kernels that OCTAVO_ISA leaves of the platform, `forced_full`
+runs the cases on them as well; `emulated` and `emulated_full` run a GPU's machine code. A process of its own, so that a build
+under test can take the place of the installed module, and a crash of one cell is that cell's failure.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -34,12 +37,18 @@ def list_cells(_: str) -> Any:
     return [{field: getattr(cell, field) for field in fields} for cell in cells()]
 
 
-def run_cell(name: str) -> Any:
+def run_cell(name: str, repeats: Path | None = None) -> Any:
     from tests.matrix import cases
 
-    results, seconds = cases.timed(cell_named(name), cases.reference_results(FOLDER))
-    made = {"ops": {op: asdict(result) for op, result in results.items()}, "seconds": seconds}
-    return made | (arm_chip() if name.startswith("arm-") else {})
+    cell = cell_named(name)
+    only = None if repeats is None else cases.repeated(json.loads(repeats.read_text())["ran"], cell.level)
+    start = time.monotonic()
+    found = cases.run_cell(cell, cases.reference_results(FOLDER), only)
+    made = {
+        "ops": {op: asdict(result) for op, result in found.ops.items()},
+        "seconds": round(time.monotonic() - start, 1),
+    }
+    return made | {"bits": found.bits, "ran": found.kernels} | (arm_chip() if name.startswith("arm-") else {})
 
 
 def arm_chip() -> dict[str, Any]:
@@ -61,14 +70,9 @@ def arm_chip() -> dict[str, Any]:
     }
 
 
-def bits(name: str) -> Any:
-    from tests.matrix import cases
-
-    return cases.digests(cell_named(name))
-
-
-def forced(level: str) -> Any:
-    """The environment's OCTAVO_ISA, read as the engine reads it: the chosen kernels, and their results."""
+def forced(level: str, *, is_full: bool = False) -> Any:
+    """The environment's OCTAVO_ISA, read as the engine reads it. `chosen`: kernels that it leaves; `allowed`: the levels of them;
+    `of_cell`: those that the cell of this level has, whose cases then need not run again. `is_full`: they do."""
     from tests.matrix import cases
     from tests.platforms.cells import native_cell
 
@@ -76,14 +80,22 @@ def forced(level: str) -> Any:
     from octavo.platforms.registry import choose_platform
     from octavo.platforms.select import FAST_LEVELS
 
-    environment = read_environment()
+    environment, cell = read_environment(), native_cell(level)
     numerics = "fast" if level in FAST_LEVELS else environment.numerics
-    platform = choose_platform(native_cell(level).platform, 2, environment.isa, numerics).platform
-    chosen = sorted(v.name for v in platform.variants() if v.detail["chosen"])
-    results = cases.run_cell(native_cell(level), cases.reference_results(FOLDER))
-    levels = native_cell(level).sample.__self__.native.levels  # type: ignore[attr-defined]
-    allowed = [name for name, bits in levels.items() if not bits & ~levels[level]]
-    return {"chosen": chosen, "allowed": allowed, "ops": {op: asdict(result) for op, result in results.items()}}
+    platform: Any = choose_platform(cell.platform, 2, environment.isa, numerics).platform
+    native = cell.sample.__self__.native  # type: ignore[attr-defined]
+    levels = native.levels
+    found = cases.run_cell(cell, cases.reference_results(FOLDER)) if is_full else cases.CellRun()
+    return {
+        "chosen": sorted(v.name for v in platform.variants() if v.detail["chosen"]),
+        "of_cell": sorted(v.name for v in native.variants() if v.detail["chosen"]),
+        "allowed": [name for name, bits in levels.items() if not bits & ~levels[level]],
+        "ops": {op: asdict(result) for op, result in found.ops.items()},
+    }
+
+
+def forced_full(level: str) -> Any:
+    return forced(level, is_full=True)
 
 
 def emulated(name: str, *, is_full: bool = False) -> Any:
@@ -97,7 +109,7 @@ def emulated_full(name: str) -> Any:
 
 
 TASKS: dict[str, Callable[[str], Any]] = {
-    "cells": list_cells, "cell": run_cell, "digests": bits, "forced": forced, "emulated": emulated,
+    "cells": list_cells, "cell": run_cell, "forced": forced, "forced_full": forced_full, "emulated": emulated,
     "emulated_full": emulated_full,
 }  # fmt: skip
 
@@ -108,10 +120,12 @@ def main() -> None:
     parser.add_argument("cell")
     parser.add_argument("out", type=Path)
     parser.add_argument("--native-module", type=Path)
+    parser.add_argument("--repeats", type=Path)
     args = parser.parse_args()
     if args.native_module is not None:
         load_as_native(args.native_module.resolve())
-    args.out.write_text(json.dumps(TASKS[args.task](args.cell)))
+    made = run_cell(args.cell, args.repeats) if args.repeats is not None else TASKS[args.task](args.cell)
+    args.out.write_text(json.dumps(made))
 
 
 if __name__ == "__main__":
