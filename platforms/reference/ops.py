@@ -317,15 +317,15 @@ def _mean(rows: F32) -> F32:
 
 
 def _read(pages: PagePool, layer: int, table: NDArray[np.int32], start: int, length: int) -> Keys:
-    """Stored keys and values of positions start .. length - 1; `start` is the beginning of a segment."""
+    """Stored keys and values of positions start .. length - 1; `start` is the beginning of a segment, not always of a page."""
     block = pages.spec.block_tokens
     needed = table[start // block : -(-length // block)]
     (k, k_scale), (v, v_scale) = (pages.read(layer, which, needed) for which in (K, V))
-    n = length - start
+    mine = slice(start % block, start % block + length - start)
     return Keys(
-        k[:, :n],
-        v[:, :n],
+        k[:, mine],
+        v[:, mine],
         start,
-        None if k_scale is None else k_scale[:, :n],
-        None if v_scale is None else v_scale[:, :n],
+        None if k_scale is None else k_scale[:, mine],
+        None if v_scale is None else v_scale[:, mine],
     )

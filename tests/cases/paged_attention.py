@@ -67,6 +67,10 @@ CASES = (
     *(Case(f"{d}_dim_{n}", d, 2, 1, n, ((20, 3), (0, 6))) for d in DTYPES for n in (48, 112, 160, 192)),
     *(Case(f"{d}_block_{n}", d, 2, 1, 32, ((120, 3), (0, 70)), block_tokens=n) for d in DTYPES for n in (64, 128)),
     Case("bf16_block_128_window_40", "bf16", 4, 1, 48, ((300, 4),), window=40, block_tokens=128),
+    *(  # pages in which segments do not begin
+        Case(f"{d}_block_96_window", d, 2, 1, 32, ((530, 1), (1030, 2)), window=16, block_tokens=96)
+        for d in ("f32", "bf16", "int8")
+    ),
     Case("nothing_to_do", "bf16", 2, 1, 32, ((5, 0), (0, 0), (40, 0))),
     Case("nobody_there", "int8", 2, 1, 32, ()),
     Case("first_and_last_empty", "int8", 4, 2, 32, ((600, 0), (0, 20), (513, 2), (0, 0))),
