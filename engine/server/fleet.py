@@ -193,6 +193,8 @@ class Fleet:
         if len(self.members) == 1:
             return self.members[0]
         fitting = [member for member in self.members if member.answers(path)]
+        if not fitting and path == "/score":  # which models of vectors answer too, where there is no reranker
+            fitting = [member for member in self.members if member.kind == "embed"]
         if len(fitting) == 1:
             return fitting[0]
         names = ", ".join(member.name for member in fitting or self.members)

@@ -35,7 +35,7 @@ Take = Callable[[int, ItemOutput], None]
 
 class ItemsRun:
     """Items of one call. `make` turns inputs into tokens; `param` names the inputs in errors, with
-    their places if there is a list of them.
+    their places if there is a list of them, unless `where` says what an input is called.
 
     `num_tokens` went in, of all items; `truncated` has how many tokens cut ones have; `errors` why items have no result, with
     `keeps_errors`: else the first of them ends the call.
@@ -55,11 +55,12 @@ class ItemsRun:
         place: Place,
         is_list: bool = True,
         keeps_errors: bool = False,
+        where: Callable[[int], str] | None = None,
     ) -> None:
         self._model, self._metrics, self._id = model, metrics, request_id
         self._inputs, self._make, self._place = inputs, make, place
         self._task, self._options, self._param = task, options, param
-        self._is_list, self._keeps_errors = is_list, keeps_errors
+        self._is_list, self._keeps_errors, self._where = is_list, keeps_errors, where
         self.num_tokens = 0
         self.truncated: dict[int, int] = {}
         self.errors: dict[int, HttpError] = {}
@@ -188,6 +189,8 @@ class ItemsRun:
     def _fail(self, index: int, why: str, status: int, code: str) -> None:
         """An item has no result."""
         where = f"{self._param}[{index}]" if self._is_list else self._param
+        if self._where is not None:
+            where = self._where(index)
         error = HttpError(status, f"{where}: {why}", param=where, code=code)
         if not self._keeps_errors:
             raise error

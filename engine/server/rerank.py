@@ -17,6 +17,7 @@ from octavo.engine.pooling.prompt_pairs import refuse_instruction
 from octavo.engine.server.generate import extra_headers
 from octavo.engine.server.http import HttpError, Request, Response, bad_request, error_object, json_response
 from octavo.engine.server.inputs import prompt_of
+from octavo.engine.server.items import ItemsRun
 from octavo.engine.server.pairs import (
     Scored,
     asked_pairs,
@@ -27,6 +28,7 @@ from octavo.engine.server.pairs import (
 )
 from octavo.engine.server.pooling_schema import RerankBody, ScoreBody, TeiRerankBody
 from octavo.engine.server.schema import decode
+from octavo.engine.server.similarity import similarities
 from octavo.engine.server.state import Model, ServerState
 from octavo.engine.server.vectors import usage_of
 
@@ -115,8 +117,12 @@ class RerankEndpoints:
         """{text_1, text_2} -> a score per pair, in their order."""
         body = decode(ScoreBody, request.body)
         state = self._state
-        model = state.pooler(request.path, "score")
+        model = state.pooler(request.path, "score", "embed", "token_embed")
         state.check_name(body.model)
+        if "score" not in model.pooling.tasks:
+            pairs = _paired(body, state.settings.bounds.max_inputs)
+            run, scores, cut = await similarities(state, request, model, body, pairs)
+            return _scores(state, request, body, scores, cut, run)
         asked = asked_pairs(
             state,
             model,
@@ -128,14 +134,22 @@ class RerankEndpoints:
             is_list=isinstance(body.text_2, list),
         )
         scored = await score_items(state, request, model, asked)
-        data = [
-            {"index": index, "object": "score", "score": row[0], **_cut(scored, index)}
-            for index, row in enumerate(scored.rows)
-            if row is not None
-        ]
-        head = {"id": f"score-{request.id}", "object": "list", "created": int(time.time())}
-        tail = {"model": state.settings.served_names[0], "usage": usage_of(scored.run)}
-        return json_response({**head, "data": data, **tail}, 200, extra_headers(body))
+        scores = [row[0] for row in scored.rows if row is not None]
+        cut = [scored.run.truncated.get(index, 0) for index in range(len(scores))]
+        return _scores(state, request, body, scores, cut, scored.run)
+
+
+def _scores(
+    state: ServerState, request: Request, body: ScoreBody, scores: list[float], cut: list[int], run: ItemsRun
+) -> Response:
+    """vLLM's list of scores; `cut`: tokens of what was cut, 0 for what was not."""
+    data = [
+        {"index": index, "object": "score", "score": score, **({"truncated_from": tokens} if tokens else {})}
+        for index, (score, tokens) in enumerate(zip(scores, cut, strict=True))
+    ]
+    head = {"id": f"score-{request.id}", "object": "list", "created": int(time.time())}
+    tail = {"model": state.settings.served_names[0], "usage": usage_of(run)}
+    return json_response({**head, "data": data, **tail}, 200, extra_headers(body))
 
 
 def _activation(model: Model, uses: bool | None) -> str:
@@ -185,8 +199,8 @@ def _documents(body: RerankBody) -> list[str]:
     return found
 
 
-def _paired(body: ScoreBody) -> list[tuple[str, str]]:
-    """Both sides of every pair."""
+def _paired(body: ScoreBody, most: int | None = None) -> list[tuple[str, str]]:
+    """Both sides of every pair, `most` at most."""
     if not body.text_1 or not body.text_2:
         name = "text_2" if body.text_1 else "text_1"
         raise bad_request(f"{name} is empty; send at least one text", name)
@@ -198,6 +212,8 @@ def _paired(body: ScoreBody) -> list[tuple[str, str]]:
         raise bad_request(
             f"text_1 has {len(firsts)} texts and text_2 {len(seconds)}; send one text_1, or as many as text_2", "text_1"
         )
+    if most is not None and len(seconds) > most:
+        raise bad_request(f"text_2 has {len(seconds)} entries; at most {most}: send several calls", "text_2")
     return list(zip(firsts, seconds, strict=True))
 
 

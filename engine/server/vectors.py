@@ -44,6 +44,7 @@ class Asked:
     keeps_errors: bool = False
     make: Callable[[Sequence[Any]], list[Item]] | None = None
     role: Role = "document"
+    where: Callable[[int], str] | None = None  # what an input is called in errors, other than `param` and its place
 
 
 def values_of(output: ItemOutput) -> F32:
@@ -88,6 +89,7 @@ async def run_items(
             place=place,
             is_list=asked.is_list,
             keeps_errors=asked.keeps_errors,
+            where=asked.where,
         )
         stack.enter_context(state.running(run))
         await run.run(take)
