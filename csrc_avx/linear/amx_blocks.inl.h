@@ -189,7 +189,7 @@ inline void block_rows(const LinearArgs& a, const Span& s, int64_t panel, int pa
   };
   for (int64_t t = 0; t < tiles; t += 2) {
     const int at = static_cast<int>(t / 2 % 2);
-    if (is_last)
+    if (is_last && !a.narrow)
       for (int64_t r = 0; r < 32; ++r) __builtin_prefetch(a.y + (s.row + 16 * t + r) * a.ldy + (s.panel + panel) * kPanel, 1, 3);
     if (t + 1 < tiles)
       block_products<true, two_columns, kMins>(t, w, at);

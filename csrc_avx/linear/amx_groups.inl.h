@@ -334,7 +334,7 @@ inline void groups_unit(const LinearArgs& a, const Format& format, const Span& s
     w->start[2 * r + 1] = 0;
   }
   GroupTiles<Format> shape(w);
-  const bool is_plain = a.scale == 1.0f && !a.bias && a.activation == kNone && !a.gate && !a.residual;
+  const bool is_plain = a.scale == 1.0f && !a.bias && a.activation == kNone && !a.gate && !a.residual && !a.narrow;
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t first = groups * c / chunks, count = groups * (c + 1) / chunks - first;
     copy_inputs<Format>(a, s, first, count, w);

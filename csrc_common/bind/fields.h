@@ -81,15 +81,19 @@ void put(uint8_t* args, const Field& field, const py::handle& value) {
 
 void fill(uint8_t* args, const KernelRow& row, const py::dict& values) {
   std::memset(args, 0, kMaxArgsBytes);
-  if (values.size() != row.num_fields)
-    throw std::invalid_argument(std::string(row.name) + ": got " + std::to_string(values.size()) + " fields, it has " +
-                                std::to_string(row.num_fields) + kOtherSources);
+  size_t num_left = values.size();
   for (uint32_t i = 0; i < row.num_fields; ++i) {
     const Field& field = row.fields[i];
-    if (!values.contains(field.name))
+    const bool is_given = values.contains(field.name);
+    if (!is_given && !field.is_optional)
       throw std::invalid_argument(std::string(row.name) + ": field " + field.name + " is missing" + kOtherSources);
+    if (!is_given) continue;
     put(args, field, values[field.name]);
+    --num_left;
   }
+  if (num_left != 0)
+    throw std::invalid_argument(std::string(row.name) + ": got " + std::to_string(values.size()) + " fields, of which it lacks " +
+                                std::to_string(num_left) + kOtherSources);
 }
 
 // Puts new values into some fields; quickest if they come in the order of the row's table.

@@ -110,6 +110,10 @@ struct VarlenAttentionArgs {
   int64_t reach;
   float scale;
   int32_t causal;      // not 0: j <= i
+#if !defined(OCTAVO_GPU)
+  uint16_t* narrow;    // null, or bfloat16 [rows, ldnarrow], written instead of y: what prepare_bf16 makes of it; heads * head_dim is
+  int64_t ldnarrow;    // a multiple of 32
+#endif
 };
 inline constexpr Field kVarlenAttentionFields[] = {
     OCTAVO_FIELD(VarlenAttentionArgs, q, pointer),     OCTAVO_FIELD(VarlenAttentionArgs, ldq, i64),
@@ -121,6 +125,9 @@ inline constexpr Field kVarlenAttentionFields[] = {
     OCTAVO_FIELD(VarlenAttentionArgs, alibi, pointer), OCTAVO_FIELD(VarlenAttentionArgs, bias, pointer),
     OCTAVO_FIELD(VarlenAttentionArgs, reach, i64),     OCTAVO_FIELD(VarlenAttentionArgs, scale, f32),
     OCTAVO_FIELD(VarlenAttentionArgs, causal, i32),
+#if !defined(OCTAVO_GPU)
+    OCTAVO_OPTIONAL(VarlenAttentionArgs, narrow, pointer), OCTAVO_OPTIONAL(VarlenAttentionArgs, ldnarrow, i64),
+#endif
 };
 
 }  // namespace octavo

@@ -54,6 +54,10 @@ struct LinearArgs {
   int32_t activation;    // ActivationKind
   int32_t flags;         // of the packed layout: kHasMin
   Rows rows;
+#if !defined(OCTAVO_GPU)
+  uint16_t* narrow;      // null, or bfloat16 [rows, ldnarrow], written instead of y: what prepare_bf16 makes of it; n is a multiple of 32
+  int64_t ldnarrow;
+#endif
 };
 inline constexpr Field kLinearFields[] = {
     OCTAVO_FIELD(LinearArgs, x, pointer),        OCTAVO_FIELD(LinearArgs, ldx, i64),
@@ -66,6 +70,9 @@ inline constexpr Field kLinearFields[] = {
     OCTAVO_FIELD(LinearArgs, ldy, i64),          OCTAVO_FIELD(LinearArgs, scale, f32),
     OCTAVO_FIELD(LinearArgs, activation, i32),   OCTAVO_FIELD(LinearArgs, flags, i32),
     OCTAVO_FIELD(LinearArgs, rows, rows),
+#if !defined(OCTAVO_GPU)
+    OCTAVO_OPTIONAL(LinearArgs, narrow, pointer), OCTAVO_OPTIONAL(LinearArgs, ldnarrow, i64),
+#endif
 };
 
 // pack_<format>: checkpoint rows [n, k] -> packed panels. Rows land at outputs first_row .. first_row + n of a weight of

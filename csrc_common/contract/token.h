@@ -54,12 +54,19 @@ struct NormArgs {
   int64_t heads;
   float eps;
   Rows rows;
+#if !defined(OCTAVO_GPU)
+  uint16_t* narrow;     // null, or bfloat16 [rows, ldnarrow], written beside y: what prepare_bf16 makes of it; width * heads is a
+  int64_t ldnarrow;     // multiple of 32, and y may be null
+#endif
 };
 inline constexpr Field kNormFields[] = {
     OCTAVO_FIELD(NormArgs, x, pointer),    OCTAVO_FIELD(NormArgs, ldx, i64), OCTAVO_FIELD(NormArgs, weight, pointer),
     OCTAVO_FIELD(NormArgs, bias, pointer), OCTAVO_FIELD(NormArgs, y, pointer), OCTAVO_FIELD(NormArgs, ldy, i64),
     OCTAVO_FIELD(NormArgs, width, i64),    OCTAVO_FIELD(NormArgs, heads, i64), OCTAVO_FIELD(NormArgs, eps, f32),
     OCTAVO_FIELD(NormArgs, rows, rows),
+#if !defined(OCTAVO_GPU)
+    OCTAVO_OPTIONAL(NormArgs, narrow, pointer), OCTAVO_OPTIONAL(NormArgs, ldnarrow, i64),
+#endif
 };
 
 // rope: rotates the first rotary_dim values of each head; the rest is copied. x and y may be the same.

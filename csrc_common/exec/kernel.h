@@ -132,6 +132,7 @@ struct Field {
   const char* name;
   uint32_t offset;
   FieldKind kind;
+  bool is_optional = false;  // 0 where it is not given
 };
 
 #if !defined(OCTAVO_GPU)
@@ -150,6 +151,8 @@ struct KernelRow {
 
 #define OCTAVO_FIELD(Args, member, kind_) \
   ::octavo::Field { #member, static_cast<uint32_t>(__builtin_offsetof(Args, member)), ::octavo::FieldKind::kind_ }
+#define OCTAVO_OPTIONAL(Args, member, kind_) \
+  ::octavo::Field { #member, static_cast<uint32_t>(__builtin_offsetof(Args, member)), ::octavo::FieldKind::kind_, true }
 
 constexpr int64_t kScratchBytes = 1 << 20;
 constexpr int64_t kMaxArgsBytes = 384;

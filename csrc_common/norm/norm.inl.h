@@ -58,7 +58,13 @@ void norm_rows(const void* raw, const Step& step, const Lane& lane, One one) {
     for (int64_t u = begin; u < end; ++u) {
       const int64_t row = u / a.heads, offset = u % a.heads * a.width;
       if (offset == 0 && u + a.heads < end) ask_for(a.x + (row + 1) * a.ldx, 4 * a.heads * a.width);
-      one(a, a.x + row * a.ldx + offset, a.y + row * a.ldy + offset);
+      float* y = a.y ? a.y + row * a.ldy + offset : static_cast<float*>(lane.scratch);
+      one(a, a.x + row * a.ldx + offset, y);
+      if (!a.narrow) continue;
+      uint16_t* narrow = a.narrow + row * a.ldnarrow + offset;
+      for_lanes(a.width, [&](int64_t i, int n) {
+        n == V::kLanes ? V::store_bf16(narrow + i, V::load(y + i)) : V::store_bf16_n(narrow + i, V::load_n(y + i, n), n);
+      });
     }
 }
 

@@ -35,6 +35,10 @@ inline void finish(const LinearArgs& a, int64_t row, int64_t col, const float* s
     if (a.activation != kNone) v = activate<V>(v, a.activation);
     if (a.gate) v = V::mul(v, load(a.gate + row * a.ldgate));
     if (a.residual) v = V::add(v, load(a.residual + row * a.ldres));
+    if (a.narrow) {  // whole: n is a multiple of 32
+      V::store_bf16(a.narrow + row * a.ldnarrow + col + i, v);
+      continue;
+    }
     float* y = a.y + row * a.ldy + col + i;
     if (whole)
       V::store(y, v);
@@ -70,6 +74,13 @@ inline void finish_tile(const LinearArgs& a, int64_t row, int64_t col, float* su
   }
   if (a.gate) each([&](F v, int r, int i) { return V::mul(v, V::load(a.gate + (row + r) * a.ldgate + col + i)); });
   if (a.residual) each([&](F v, int r, int i) { return V::add(v, V::load(a.residual + (row + r) * a.ldres + col + i)); });
+  if (a.narrow) {
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int i = 0; i < kWidth; i += V::kLanes)
+        V::store_bf16(a.narrow + (row + r) * a.ldnarrow + col + i, V::load(sums + kWidth * r + i));
+    return;
+  }
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (int i = 0; i < kWidth; i += V::kLanes) V::store(a.y + (row + r) * a.ldy + col + i, V::load(sums + kWidth * r + i));

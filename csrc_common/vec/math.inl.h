@@ -15,9 +15,9 @@ OCTAVO_FN typename V::F horner(typename V::F x, const float (&c)[n]) {
   return y;
 }
 
-// exp of x <= 0 (not NaN), with fewer selects.
+// exp of -87 <= x <= 0.
 template <class V>
-OCTAVO_FN typename V::F exp_below(typename V::F x) {
+OCTAVO_FN typename V::F exp_near(typename V::F x) {
   using F = typename V::F;
   static constexpr float kPoly[] = {0x1.6dbc4ap-10f, 0x1.124136p-7f, 0x1.555454p-5f, 0x1.555488p-3f, 0.5f, 1.0f, 1.0f};
   const F magic = V::broadcast(0x1.8p+23f);
@@ -26,8 +26,13 @@ OCTAVO_FN typename V::F exp_below(typename V::F x) {
   F r = V::fma(n, V::broadcast(-0x1.62e400p-1f), x);
   r = V::fma(n, V::broadcast(-0x1.7f7d1cp-20f), r);
   const F p = horner<V>(r, kPoly);
-  const F y = V::from_bits(V::iadd(V::bits(p), V::template shl<23>(V::bits(t))));
-  return V::select(V::lt(x, V::broadcast(-0x1.5d589ep+6f)), V::zero(), y);
+  return V::from_bits(V::iadd(V::bits(p), V::template shl<23>(V::bits(t))));
+}
+
+// exp of x <= 0 (not NaN), with fewer selects.
+template <class V>
+OCTAVO_FN typename V::F exp_below(typename V::F x) {
+  return V::select(V::lt(x, V::broadcast(-0x1.5d589ep+6f)), V::zero(), exp_near<V>(x));
 }
 
 template <class V>
@@ -98,9 +103,8 @@ OCTAVO_FN typename V::F erf(typename V::F x) {
   const F a = V::abs(x);
   const F small = V::fma(x, horner<V>(V::mul(x, x), kSmall), x);
   const F t = V::select(V::lt(a, four), a, four);
-  const F large = V::sub(one, exp<V>(V::neg(horner<V>(t, kLarge))));
-  const F y = V::copysign(V::select(V::lt(a, one), small, large), x);
-  return V::select(V::eq(x, x), y, x);
+  const F large = V::sub(one, exp_near<V>(V::neg(horner<V>(t, kLarge))));  // of 17 at most
+  return V::select(V::gt(a, V::broadcast(0x1.fffffep-1f)), V::copysign(large, x), small);  // small has x's sign, and its NaN
 }
 
 template <class V>

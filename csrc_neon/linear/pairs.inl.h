@@ -85,7 +85,8 @@ template <int P>
 [[gnu::noinline]] void finish_pairs(const LinearArgs& a, const TileAt& at, int64_t rows, const F (&sums)[4][2][P]) {
   alignas(16) float out[2 * P * 16];
   const int64_t col = at.panel * kPanel;
-  const bool is_plain = a.scale == 1.0f && !a.bias && a.activation == kNone && !a.gate && !a.residual && a.n - col >= kPanel;
+  const bool is_plain =
+      a.scale == 1.0f && !a.bias && a.activation == kNone && !a.gate && !a.residual && !a.narrow && a.n - col >= kPanel;
   float* to = is_plain ? a.y + at.row * a.ldy + col : out;
   const int64_t stride = is_plain ? a.ldy : 16;
 #pragma GCC unroll 4

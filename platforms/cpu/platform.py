@@ -9,6 +9,7 @@ from typing import Any
 
 from octavo.platforms.cpu.exact_cost import cost_of_exact
 from octavo.platforms.cpu.module import load
+from octavo.platforms.cpu.narrowing import CpuRecorder
 from octavo.platforms.cpu.packed_cache import PackedCache, small_pages
 from octavo.platforms.cpu.selftest import CpuSelfTest
 from octavo.platforms.cpu.weights import PackedWeights
@@ -32,6 +33,7 @@ class CpuPlatform(RecordedPlatform):
     name: str
     module: str
     block_tokens = 32
+    recorder = CpuRecorder
 
     def __init__(
         self,
