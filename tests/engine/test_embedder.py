@@ -181,6 +181,59 @@ def test_a_vector_that_is_not_finite_is_an_error_of_its_text(folder: Folder, mon
     assert [item.vector is None for item in found] == [False, True, False] and "not finite" in found[1].error
 
 
+def rewritten(path: Path, change: Callable[[str, NDArray[np.float32]], NDArray[Any]]) -> Path:
+    """The folder with every tensor changed."""
+    from safetensors.numpy import load_file, save_file
+
+    file = path / "model.safetensors"
+    save_file({name: change(name, values) for name, values in load_file(file).items()}, file)
+    return path
+
+
+@pytest.mark.parametrize("platform", PLACES)
+def test_float16_weights_give_finite_vectors_to_one_token_beside_128(platform: str, tmp_path: Path) -> None:
+    texts = [[5], [2, *([7, 9, 11] * 42), 3]]
+    whole, half = (
+        tiny_sentences.write(tmp_path / name, text={"max_seq_length": 130}) for name in ("float32", "float16")
+    )
+    rewritten(half, lambda name, values: values.astype(np.float16))
+    found, wanted = (opened(path, platform=platform).embed(texts) for path in (half, whole))
+    assert np.isfinite(found).all() and float(np.abs(found - wanted).max()) <= 1e-2
+    assert found[0].tobytes() == opened(half, platform=platform).embed([[5]])[0].tobytes()
+
+
+@pytest.mark.parametrize("platform", PLACES)
+def test_a_token_that_overflows_spoils_its_own_text_alone(platform: str, tmp_path: Path) -> None:
+    def overflowing(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        if name.endswith("word_embeddings.weight"):
+            values[200] = 3e38
+        return values
+
+    embedder = opened(rewritten(tiny_sentences.write(tmp_path), overflowing), platform=platform)
+    found = embedder.embed_each([[2, 5, 3], [2, 200, 3], [2, 6, 7, 3]])
+    assert [one.vector is None for one in found] == [False, True, False] and "not finite" in found[1].error
+    alone = embedder.embed([[2, 5, 3], [2, 6, 7, 3]])
+    assert np.stack([found[0].vector, found[2].vector]).tobytes() == alone.tobytes()  # type: ignore[list-item]
+
+
+def test_a_table_of_514_positions_takes_512_tokens_of_the_roberta_family(tmp_path: Path) -> None:
+    folder = tiny_sentences.write(
+        tmp_path, case="roberta", config={"max_position_embeddings": 514}, text={"max_seq_length": 600}
+    )
+    rows = np.random.default_rng(1).standard_normal((514, 64)).astype(np.float32)
+    rewritten(folder, lambda name, values: rows if name.endswith("position_embeddings.weight") else values)
+    embedder = opened(folder)
+    assert embedder.max_tokens == 512 and any("takes 512 tokens" in note for note in embedder.pipeline.notes)
+    long, short = [2, *([7, 9, 11] * 199), 3, 3, 3][:600], [2, 5, 3]
+    with pytest.raises(RequestError, match="text 0: it has 600 tokens or more, and 512 is the limit"):
+        embedder.embed([long, short])
+    found = embedder.embed_each([long, short], truncate="end")
+    assert (found[0].num_tokens, found[0].truncated_from, found[1].truncated_from) == (512, 600, 0)
+    together = embedder.embed([long[:512], short])
+    assert found[0].vector is not None and found[0].vector.tobytes() == together[0].tobytes()
+    assert together[1].tobytes() == embedder.embed([short])[0].tobytes()
+
+
 def test_accents_and_han_characters_are_words(folder: Folder) -> None:
     embedder = opened(folder("mean"))
     ids = embedder.tokenizer.encode

@@ -48,6 +48,15 @@ def test_one_bad_text_fails_the_call_or_says_so_in_its_place(pooler: FakePooler,
     assert cut["truncated_from"] > 32
 
 
+def test_scores_that_are_not_finite_never_become_null(pooler: FakePooler, post: Post) -> None:
+    pooler.task.vector = lambda item: [0.0, float("inf" if item.index == 1 else 1), 0.0]
+    refused = post("/classify", input=["a", "b", "c"], use_activation=False)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (500, "input[1]")
+    data = post("/classify", input=["a", "b", "c"], use_activation=False, item_errors=True).json()["data"]
+    assert data[1]["error"]["code"] == "not_finite" and data[0]["probs"] == data[2]["probs"] == [0, 1, 0]
+    assert post("/predict", inputs=[["a"], ["b"]], raw_scores=True).json()["error"]["code"] == "not_finite"
+
+
 def test_predictions_are_sorted_and_shaped_as_their_inputs(pooler: FakePooler, post: Post) -> None:
     one = post("/predict", inputs="a").json()
     assert [found["label"] for found in one] == ["yes", "maybe", "no"]

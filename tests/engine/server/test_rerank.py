@@ -118,6 +118,10 @@ def test_one_bad_document_fails_the_call_or_comes_last(pooler: FakePooler, post:
     pooler.task.vector = lambda item: [float("nan")] if item.index == 1 else [0.0]
     broken = post("/v1/rerank", **THREE)
     assert (broken.status_code, broken.json()["error"]["code"]) == (500, "not_finite")
+    kept = post("/v1/rerank", **THREE, item_errors=True)
+    assert ranks(kept) == [0, 2, 1] and kept.json()["results"][2]["error"]["code"] == "not_finite"
+    assert "relevance_score" not in kept.json()["results"][2]
+    assert post("/score", text_1="q", text_2=["a", "b"]).json()["error"]["param"] == "text_2[1]"
 
 
 @pytest.mark.parametrize(
