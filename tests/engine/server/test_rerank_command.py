@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.golden import tiny_pairs
+from tests.golden import tiny_pairs, tiny_rankers
 
 from octavo.engine.reranker import Reranker
 from octavo.engine.server.cli import main
@@ -39,6 +39,21 @@ def test_documents_of_a_pipe_are_ranked(
         (one.index, one.score, one.num_tokens) for one in wanted
     ]
     assert [row["text"] for row in found] == [TEXTS[one.index] for one in wanted]
+
+
+def test_an_instruction_is_the_generators_and_refused_by_encoders(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = tiny_rankers.write_case("card", tmp_path)
+    file = tmp_path / "docs.txt"
+    file.write_text("\n".join(TEXTS))
+    given = ["--query", "a cat", *PLACE, "--instruction", "Find houses"]
+    assert main(["rerank", str(generator), str(file), *given]) == 0
+    found = rows(capsys.readouterr().out)
+    wanted = Reranker(generator, platform="reference").rank("a cat", TEXTS, instruction="Find houses")
+    assert [(row["index"], row["score"]) for row in found] == [(one.index, one.score) for one in wanted]
+    assert main(["rerank", str(model), str(file), *given]) != 0
+    assert "takes no instruction" in capsys.readouterr().err
 
 
 def test_objects_keep_their_ids_and_a_bad_line_costs_only_itself(
