@@ -80,6 +80,12 @@ def test_a_call_that_two_would_answer_has_to_name_one() -> None:
     assert fleet().chosen("rank2-too", "/rerank").name == "rank2"
 
 
+def test_scores_are_the_rerankers_and_without_one_those_of_vectors() -> None:
+    both = Fleet([member("chat"), member("vec", kind="embed"), member("rank", kind="sequence")])
+    assert both.chosen(None, "/score").name == "rank" and both.chosen("vec", "/score").name == "vec"
+    assert Fleet([member("chat"), member("vec", kind="embed")]).chosen(None, "/score").name == "vec"
+
+
 def test_a_call_that_none_answers_says_what_is_served() -> None:
     two = Fleet([member("a"), member("b")])
     with pytest.raises(HttpError, match="none of the models answers it; served: a, b"):
