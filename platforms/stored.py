@@ -5,9 +5,11 @@ Arrays are numpy; nothing here is fast. Invariant: a result depends on the store
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +78,15 @@ def quantized(raw: RawTensor, form: str, *, transpose: bool = False) -> RawTenso
     return replace(made, scales=_scales(raw.name, form, stored.scales))
 
 
+@cache
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    """Kept, for a model has many tensors, and a thread takes a millisecond to start where processors are busy."""
+    return ThreadPoolExecutor(num_threads, "octavo-quantize")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads stay behind
+
+
 def quantized_rows(
     raw: RawTensor, form: str, *, transpose: bool = False, elements: int = 1 << 18, num_threads: int = 1
 ) -> Iterator[tuple[int, RawTensor]]:
@@ -99,10 +110,10 @@ def quantized_rows(
     if num_threads == 1 or len(starts) == 1:
         yield from ((start, run(start)) for start in starts)
         return
-    with ThreadPoolExecutor(num_threads, "octavo-quantize") as pool:  # numpy computes without the interpreter's lock
-        for at in range(0, len(starts), num_threads):
-            some = starts[at : at + num_threads]
-            yield from zip(some, pool.map(run, some), strict=True)
+    pool = _pool(num_threads)  # numpy computes without the interpreter's lock
+    for at in range(0, len(starts), num_threads):
+        some = starts[at : at + num_threads]
+        yield from zip(some, pool.map(run, some), strict=True)
 
 
 def _columns(raw: RawTensor, start: int, stop: int) -> RawTensor:

@@ -17,6 +17,7 @@ from octavo.quant.formats import BY_NAME
 from octavo.quant.parts import Bytes, Floats
 
 FORMAT = BY_NAME["bf16"]
+_CHUNK = 1 << 15  # values, so that what is made on the way stays in L2
 ERROR_BOUND = (2.0**-8, 2.0**-126)  # (relative to the largest magnitude of a block, absolute)
 
 
@@ -29,9 +30,24 @@ def unpack(raw: npt.NDArray[Any], shape: Sequence[int]) -> Floats:
 def pack(values: npt.NDArray[Any]) -> Bytes:
     """The stored bytes of float values [..., K]: uint8 [..., 2 K]."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    flat, packed = bits.reshape(-1), np.empty(bits.size, "<u2")
+    for start in range(0, flat.size, _CHUNK):
+        packed[start : start + _CHUNK] = _rounded(flat[start : start + _CHUNK])
+    found: Bytes = packed.reshape(bits.shape).view(np.uint8)
+    return found
+
+
+def _rounded(bits: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """The upper halves, each pass in place: memory would be the cost of them all."""
+    rounded = bits >> 16
+    rounded &= np.uint32(1)
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= 16
     magnitude = bits & np.uint32(0x7FFFFFFF)
-    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1)))) >> 16
-    rounded = np.where(magnitude < 0x00800000, (bits >> 16) & np.uint32(0x8000), rounded)
-    rounded = np.where(magnitude > 0x7F800000, (bits >> 16) | np.uint32(0x40), rounded)
-    packed: Bytes = rounded.astype("<u2").view(np.uint8)
-    return packed
+    if magnitude.max(initial=0) > 0x7F800000:
+        rounded = np.where(magnitude > 0x7F800000, (bits >> 16) | np.uint32(0x40), rounded)
+    magnitude -= np.uint32(1)  # 0 is greatest now
+    if magnitude.min(initial=0xFFFFFFFF) < 0x007FFFFF:
+        rounded = np.where(magnitude < 0x007FFFFF, (bits >> 16) & np.uint32(0x8000), rounded)
+    return rounded

@@ -21,7 +21,6 @@ from octavo.engine.models import registry
 from octavo.engine.models.change import Change
 from octavo.engine.models.decoder import LayerWeights, formats_of, through_layers
 from octavo.engine.models.encoder import joined_ids
-from octavo.engine.models.encoder_load import load_encoder
 from octavo.engine.models.encoder_spec import NO_PAGES
 from octavo.engine.models.heads import Head, HeadSpec, classification
 from octavo.engine.models.load import Loader
@@ -29,7 +28,6 @@ from octavo.engine.models.raw import expanded, joined, rows_of
 from octavo.engine.models.reader import Description
 from octavo.engine.models.source import architecture_of, describe_bare
 from octavo.engine.models.spec import DecoderSpec
-from octavo.engine.models.text_encoder import TextEncoder
 from octavo.platforms.ops import Ops, Weights
 from octavo.platforms.types import Array, Batch, KVSpec
 
@@ -87,24 +85,6 @@ class BareDecoder:
             block_tables=[],
             logits_rows=np.zeros(0, np.int32),
         )
-
-
-def load_text_encoder(
-    checkpoint: Checkpoint,
-    weights: Weights,
-    *,
-    config: Mapping[str, Any] | None = None,
-    with_head: bool = False,
-    rows: tuple[int, ...] = (),
-    **options: Any,
-) -> TextEncoder:
-    """An `Encoder`, or a `BareDecoder` where the checkpoint is a decoder's; `options` are those of both loaders. `rows`: of a
-    generator's head, whose logits make a score."""
-    listed = (config or {}).get("architectures")
-    name = str(listed[0]) if isinstance(listed, list) and len(listed) == 1 else ""
-    if registry.is_decoder(name) and (rows or not with_head or name in registry.SCORED):
-        return load_bare(checkpoint, weights, config=config, with_head=with_head, rows=rows, **options)
-    return load_encoder(checkpoint, weights, config=config, with_head=with_head, **options)
 
 
 def load_bare(

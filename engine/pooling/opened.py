@@ -13,11 +13,11 @@ from octavo.engine.errors import ModelError
 from octavo.engine.loading.config import ModelFiles, open_model
 from octavo.engine.loading.source import Progress, resolve
 from octavo.engine.memory import refuse_weights_without_room
-from octavo.engine.models.bare_decoder import load_text_encoder
 from octavo.engine.models.change import least_bytes
 from octavo.engine.models.head_kinds import kind_of
 from octavo.engine.models.registry import CAPPED, is_decoder
 from octavo.engine.models.text_encoder import TextEncoder
+from octavo.engine.models.text_load import load_text_encoder
 from octavo.engine.pooling.modules import Pipeline, read_classifier, read_pipeline, transformer_folder
 from octavo.engine.pooling.outputs import Late
 from octavo.engine.pooling.questions import Question, question_of

@@ -15,7 +15,6 @@ import numpy as np
 
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.checkpoint import Checkpoint
-from octavo.engine.loading.torch_file import read_torch_file
 from octavo.engine.models.raw import floats_of
 from octavo.engine.models.source import raw_tensor
 from octavo.engine.pooling.head_runner import HeadRunner
@@ -201,6 +200,8 @@ def _joined_parts(opened: Opened) -> dict[Output, tuple[F32, F32]]:
         if file is None:
             continue
         if file.suffix == ".pt":
+            from octavo.engine.loading.torch_file import read_torch_file  # which few models need
+
             tensors = {key: RawTensor(key, *stored) for key, stored in read_torch_file(file).items()}
         else:
             with Checkpoint.open(file) as checkpoint:

@@ -7,7 +7,6 @@ import os
 from functools import cached_property
 from typing import Any
 
-from octavo.platforms.cpu.exact_cost import cost_of_exact
 from octavo.platforms.cpu.module import load
 from octavo.platforms.cpu.narrowing import CpuRecorder
 from octavo.platforms.cpu.packed_cache import PackedCache, small_pages
@@ -81,4 +80,6 @@ class CpuPlatform(RecordedPlatform):
         return RecordedExecutable(self.native, self.team, recorded, rope, pool, page_bytes(spec), capacity)
 
     def diagnose(self, *, is_testing_all: bool = False) -> dict[str, Any]:
+        from octavo.platforms.cpu.exact_cost import cost_of_exact
+
         return super().diagnose(is_testing_all=is_testing_all) | {"numerics": cost_of_exact(self.native, self.team)}

@@ -202,3 +202,16 @@ def test_wrong_byte_counts_are_refused() -> None:
         load.unpack("q4_k", np.zeros(143, np.uint8), (256,))
     with pytest.raises(ModelError, match="uint8"):
         load.codes("q4_0", np.zeros(18, np.int8), (32,))
+
+
+def test_bf16_packing_does_not_depend_on_where_in_a_long_tensor_a_value_lies() -> None:
+    """Values are rounded in runs; special ones change nothing of their neighbours."""
+    special = np.array(
+        [0x00000001, 0x80000001, 0x7F800001, 0xFFC00000, 0x7F800000, 0, 0x80000000, 0x7F7FFFFF], np.uint32
+    )
+    bits = np.random.default_rng(5).integers(0, 1 << 32, 70000, dtype=np.uint64).astype(np.uint32)
+    bits[32760:32776] = np.tile(special, 2)
+    packed = load.pack("bf16", bits.view(np.float32).reshape(7, -1)).view(np.uint16).reshape(-1)
+    one_by_one = [load.pack("bf16", bits[i : i + 1].view(np.float32)).view(np.uint16)[0] for i in range(32700, 32800)]
+    assert packed[32700:32800].tolist() == one_by_one
+    assert (packed[:100] == load.pack("bf16", bits[:100].view(np.float32)).view(np.uint16)).all()

@@ -11,7 +11,7 @@ import numpy as np
 from tests.golden import tiny_encoders as tiny
 
 from octavo.engine.loading.checkpoint import Checkpoint
-from octavo.engine.models.bare_decoder import load_text_encoder
+from octavo.engine.models.text_load import load_text_encoder
 from octavo.platforms.platform import Capacity, Platform
 from octavo.platforms.types import F32, I32
 
