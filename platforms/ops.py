@@ -198,6 +198,30 @@ class Ops(Protocol):
         """
         ...
 
+    def relative_attention(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        *,
+        heads: int,
+        scale: float,
+        by_distance: tuple[int, ...],
+        rel_k: Any | None = None,
+        rel_q: Any | None = None,
+        dtype: VarlenDtype = "f32",
+    ) -> Array:
+        """Disentangled attention inside each packed sequence, both ways: varlen_attention that asks, too, how far apart keys are.
+
+        `rel_k` and `rel_q`, of which one may be None, are vectors of heads * buckets * head_dim: a row for each bucket of
+        distances. `by_distance`, 2 * reach + 1 whole numbers, names the bucket of key j for query i at reach + j - i, of keys
+        further away than `reach` as of those at that distance; it begins with 0, ends with buckets - 1, and each value is the one
+        before or one more. With b the bucket: score = dot32(q_i, k_j) * scale
+        + (dot32(q_i, rel_k[h, b]) + dot32(k_j, rel_q[h, b])) * scale, each product and sum rounded alone. "bf16": rows of the
+        tables are rounded to it, too. Keys that are not seen: as there. He et al. 2020.
+        """
+        ...
+
     # -- output ------------------------------------------------------------------------------------------------------
     def gather_rows(self, x: Array) -> Array:
         """[R, width]: the rows named by the batch's logits_rows."""

@@ -42,7 +42,7 @@ FLUSH_BYTES = 96 << 20
 COLD_ROWS = 4
 TABLES = (
     *("add", "embedding", "rms_norm", "layer_norm", "rope", "linear", "gated_mlp", "paged_attention"),
-    *("varlen_attention", "softcap", "lm_head", "greedy_head", "pool"),
+    *("varlen_attention", "relative_attention", "softcap", "lm_head", "greedy_head", "pool"),
 )
 
 
@@ -178,6 +178,9 @@ def jobs(weights: PackedWeights) -> Iterator[Job]:
     q, k = values("vq", 128, HEADS * HEAD_DIM), values("vk", 128, KV_HEADS * HEAD_DIM)
     how = {"heads": HEADS, "kv_heads": KV_HEADS, "scale": 0.125}
     yield "128", lambda ops: ops.varlen_attention(q, k, k, **how), None, packed
+    rows = values("rel", 255, HEADS * HEAD_DIM).reshape(-1)
+    near = {"heads": HEADS, "scale": 0.072, "by_distance": tuple(range(255)), "rel_k": rows, "rel_q": rows}
+    yield "128", lambda ops: ops.relative_attention(q, q, q, **near), None, packed
 
 
 def _embedding(weights: PackedWeights, form: str, width: int, ops: TimedOps) -> Any:

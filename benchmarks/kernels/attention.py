@@ -5,7 +5,8 @@
 
 Shapes are heads / kv heads / head_dim. Cases: `decode` is one token after 1,024 (its pages stay in the caches), `cold` the same
 for as many sequences as make 48 MiB of pages, `long` and `128k` one token after 32,768 and 131,072; `prefill`, `prefill2048`
-and `prefill8192` (its last 2,048) are tokens of one prompt; `encode` and `encode2048` one sequence of varlen_attention. One row
+and `prefill8192` (its last 2,048) are tokens of one prompt; `encode200`, `encode` and `encode2048` one sequence of
+varlen_attention, or of relative_attention, whose multiply-adds are counted alike and whose keys are those of all heads. One row
 each: seconds of the fastest call, GB/s of keys and values as stored, GMAC/s over visible keys, and their shares of what the
 machine can do at most: a memory read, and float32 FMA of the kernel's level (benchmarks/limits.py), measured in the same run.
 """
@@ -21,12 +22,14 @@ from benchmarks.common import parser, report, row
 from benchmarks.kernels.linear import best
 from benchmarks.limits import measured
 
+from octavo.engine.models.disentangled import distances
 from octavo.platforms.cpu.module import load
 from octavo.platforms.platform import Capacity
 from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.recorder import Recorder
 from octavo.platforms.recorded.symbols import kv_head_bytes, page_bytes
 from octavo.platforms.recorded.tables import RopeTables
+from octavo.platforms.selftest.values import values
 from octavo.platforms.types import GroupKind, KVGroup, KVSpec, VarlenDtype
 
 #: case -> (length, tokens of the step, sequences; 0: as many as make COLD_BYTES)
@@ -34,7 +37,7 @@ PAGED = {
     "decode": (1024, 1, 1), "cold": (1024, 1, 0), "long": (32768, 1, 1), "128k": (131072, 1, 1),
     "prefill": (512, 512, 1), "prefill2048": (2048, 2048, 1), "prefill8192": (8192, 2048, 1),
 }  # fmt: skip
-ENCODE = {"encode": 512, "encode2048": 2048}
+ENCODE = {"encode200": 200, "encode": 512, "encode2048": 2048}
 USUAL = "decode,cold,long,prefill,encode"
 COLD_BYTES = 48 << 20
 BLOCK = 32
@@ -93,16 +96,24 @@ def paged(native: Native, dtype: Any, case: str, shape: tuple[int, int, int], te
     return seconds, seqs * length * kv_heads * kv_head_bytes(spec) // BLOCK, 2 * visible * heads * dim
 
 
-def encoded(
-    native: Native, dtype: VarlenDtype, case: str, shape: tuple[int, int, int], team: Any
-) -> tuple[float, int, int]:
+def encoded(native: Native, op: str, case: str, shape: tuple[int, int, int], team: Any) -> tuple[float, int, int]:
     """The same of one sequence without pages."""
     heads, kv_heads, dim = shape
+    dtype: VarlenDtype = "bf16" if op.endswith("_bf16") else "f32"
+    is_relative = op.startswith("relative_attention")
+    kv_heads = heads if is_relative else kv_heads
     length = ENCODE[case]
-    work = Work(native, shape, length, length, 1)
+    work = Work(native, (heads, kv_heads, dim), length, length, 1)
     made = work.recorder(None, team.num_threads)
     q, k, v = (work.given(made, n) for n in (heads, kv_heads, kv_heads))
-    y = made.varlen_attention(q, k, v, heads=heads, kv_heads=kv_heads, scale=dim**-0.5, dtype=dtype)
+    if is_relative:  # DeBERTa v3's buckets: 128 distances of their own, then 127 that share
+        by_distance, rows, _ = distances(256, 512, length)
+        table = values("rel", len(rows), heads * dim).reshape(-1)
+        y = made.relative_attention(
+            q, k, v, heads=heads, scale=dim**-0.5, by_distance=by_distance, rel_k=table, rel_q=table, dtype=dtype
+        )
+    else:
+        y = made.varlen_attention(q, k, v, heads=heads, kv_heads=kv_heads, scale=dim**-0.5, dtype=dtype)
     return work.seconds(made, y, work.step(0, []), team), 8 * length * kv_heads * dim, 2 * length * length * heads * dim
 
 
@@ -118,7 +129,7 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for op, name, level, required, _ in module.kernels():
         is_paged = op.startswith("paged_attention_")
         if (
-            not (is_paged or op.startswith("varlen_attention"))
+            not (is_paged or op.startswith(("varlen_attention", "relative_attention")))
             or required & ~have
             or level == "scalar"
             or args.only not in ("", name)
@@ -136,8 +147,7 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     dtype = op.removeprefix("paged_attention_")
                     seconds, size, macs = paged(native, dtype, case, (heads, kv_heads, dim), team)
                 else:
-                    products: VarlenDtype = "bf16" if op.endswith("_bf16") else "f32"
-                    seconds, size, macs = encoded(native, products, case, (heads, kv_heads, dim), team)
+                    seconds, size, macs = encoded(native, op, case, (heads, kv_heads, dim), team)
                 rate, speed = size / seconds, macs / seconds
                 peak = most["f32__avx2" if level == "avx2" else "f32__avx512"] / 2
                 rates = {"kv_gb_per_s": round(rate / 1e9, 2), "of_read": round(rate / most["read"], 3)}

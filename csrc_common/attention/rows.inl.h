@@ -15,6 +15,7 @@ constexpr int64_t kScoreStride = kSegment + 16;  // keeps the rows of a tile out
 struct Row {
   int64_t low, high;  // visible positions, inclusive
   int64_t position;
+  int64_t head;       // of the queries, in varlen attention
   float alibi;        // slope
   const float* bias;  // of the row's own position, where the rule has one
   float max, sum;     // of the segments folded so far

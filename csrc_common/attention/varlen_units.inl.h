@@ -88,6 +88,7 @@ void varlen_units(const void* raw, const Step& step, const Lane& lane, int64_t e
           const int64_t head = head0 + r % heads;
           Row& row = tile.rows[r];
           row.position = start + r / heads;
+          row.head = head;
           row.low = a.window > 0 ? larger(0, row.position - a.window) : 0;
           row.high = a.causal ? row.position : a.window > 0 ? smaller(visible - 1, row.position + a.window) : visible - 1;
           row.alibi = a.alibi ? a.alibi[head] : 0.0f;

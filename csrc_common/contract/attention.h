@@ -130,4 +130,36 @@ inline constexpr Field kVarlenAttentionFields[] = {
 #endif
 };
 
+// relative_attention: inside each packed sequence, all keys; scores of contents and of distances. A table is
+// [heads][buckets][head_dim]; key j of query i meets its row by_distance[reach + j - i], beyond reach that of reach. Rows ascend with
+// the distance: the next one has the same row or the row behind it.
+struct RelativeAttentionArgs {
+  const float* q;
+  int64_t ldq;
+  const float* k;
+  int64_t ldk;
+  const float* v;
+  int64_t ldv;
+  float* y;
+  int64_t ldy;
+  int64_t heads;
+  int64_t head_dim;
+  const float* rel_k;  // or null: + q_i . row
+  const float* rel_q;  // or null: + k_j . row
+  const int32_t* by_distance;  // [2 * reach + 1]
+  int64_t buckets;
+  int64_t reach;
+  float scale;
+};
+inline constexpr Field kRelativeAttentionFields[] = {
+    OCTAVO_FIELD(RelativeAttentionArgs, q, pointer),       OCTAVO_FIELD(RelativeAttentionArgs, ldq, i64),
+    OCTAVO_FIELD(RelativeAttentionArgs, k, pointer),       OCTAVO_FIELD(RelativeAttentionArgs, ldk, i64),
+    OCTAVO_FIELD(RelativeAttentionArgs, v, pointer),       OCTAVO_FIELD(RelativeAttentionArgs, ldv, i64),
+    OCTAVO_FIELD(RelativeAttentionArgs, y, pointer),       OCTAVO_FIELD(RelativeAttentionArgs, ldy, i64),
+    OCTAVO_FIELD(RelativeAttentionArgs, heads, i64),       OCTAVO_FIELD(RelativeAttentionArgs, head_dim, i64),
+    OCTAVO_FIELD(RelativeAttentionArgs, rel_k, pointer),   OCTAVO_FIELD(RelativeAttentionArgs, rel_q, pointer),
+    OCTAVO_FIELD(RelativeAttentionArgs, by_distance, pointer), OCTAVO_FIELD(RelativeAttentionArgs, buckets, i64),
+    OCTAVO_FIELD(RelativeAttentionArgs, reach, i64),       OCTAVO_FIELD(RelativeAttentionArgs, scale, f32),
+};
+
 }  // namespace octavo

@@ -1,6 +1,6 @@
-// paged_attention_<kv dtype> and varlen_attention on the plain arithmetic units, with the bits of CPUs (docs/numerics.md,
-// "Attention"): segments of 512 positions, folded left. A block computes one head of one query: its threads first share out the
-// positions of a segment for the scores, then the dimensions for the weighted values.
+// paged_attention_<kv dtype>, varlen_attention and relative_attention on the plain arithmetic units, with the bits of CPUs
+// (docs/numerics.md, "Attention"): segments of 512 positions, folded left. A block computes one head of one query: its threads
+// first share out the positions of a segment for the scores, then the dimensions for the weighted values.
 #pragma once
 
 #include "gpu/pages.inl.h"
@@ -46,6 +46,10 @@ OCTAVO_GPU_FN float weight_sum(const float* weights) {
   return fold16(sum);
 }
 
+// Whether scores ask how far apart key and query stand (RelativeKeys).
+template <class Keys>
+constexpr bool kIsRelative = false;
+
 // dot32 of the query with a key.
 template <class Keys>
 OCTAVO_GPU_FN float score_of(const Query& q, const float* x, const Keys& keys, int64_t j) {
@@ -72,6 +76,7 @@ OCTAVO_GPU_FN float score_of(const Query& q, const float* x, const Keys& keys, i
     const int64_t apart = j - q.position;
     s = s + q.bias[apart < -q.reach ? -q.reach : apart > q.reach ? q.reach : apart];
   }
+  if constexpr (kIsRelative<Keys>) s = s + keys.by_place(x, k, j - q.position, q.head_dim) * q.scale;
   return s;
 }
 
@@ -233,6 +238,57 @@ OCTAVO_GPU_FN void varlen_attention(const Step& step, const VarlenAttentionArgs&
   }
 }
 
+// Keys that meet rows of tables by their distance from the query.
+template <class Keys>
+struct RelativeKeys : Keys {
+  const float *rel_k, *rel_q;  // of the head, or null
+  const int32_t* by_distance;
+  int64_t reach;
+  // dot32 of a row with the query or a key; the row is rounded as keys are, `of(i)` gives the other side's values.
+  template <class Of>
+  static OCTAVO_GPU_FN float dot(const float* row, int64_t dim, Of of) {
+    float acc = 0.0f;
+    for (int64_t block = 0; block < dim; block += 32) {
+      float even = 0.0f, odd = 0.0f;
+      for (int64_t i = block; i < block + 32; i += 2) {
+        even = V::fma(i < dim ? of(i) : 0.0f, i < dim ? Keys::widen(row[i]) : 0.0f, even);
+        odd = V::fma(i < dim ? of(i + 1) : 0.0f, i < dim ? Keys::widen(row[i + 1]) : 0.0f, odd);
+      }
+      acc = acc + (even + odd);
+    }
+    return acc;
+  }
+  OCTAVO_GPU_FN float by_place(const float* q, const float* k, int64_t apart, int64_t dim) const {
+    const int64_t at = by_distance[reach + (apart < -reach ? -reach : apart > reach ? reach : apart)] * dim;
+    const float by_query = rel_k ? dot(rel_k + at, dim, [&](int64_t i) { return q[i]; }) : 0.0f;
+    if (!rel_q) return by_query;
+    const float by_key = dot(rel_q + at, dim, [&](int64_t i) { return Keys::widen(k[i]); });
+    return rel_k ? by_query + by_key : by_key;
+  }
+};
+template <class Keys>
+constexpr bool kIsRelative<RelativeKeys<Keys>> = true;
+
+template <class Keys>
+OCTAVO_GPU_FN void relative_attention(const Step& step, const RelativeAttentionArgs& a) {
+  OCTAVO_ATTENTION_SHARED(shared);
+  const int64_t head = block_y(), table = head * a.buckets * a.head_dim;
+  OCTAVO_EACH(token, step.num_tokens) {
+    const int64_t seq = step.token_seq[token], first = step.query_start[seq], last = step.query_start[seq + 1] - 1 - first;
+    const Query q{a.q + token * a.ldq + head * a.head_dim, a.head_dim, token - first, 0, last, a.scale, 0.0f, 0.0f, false};
+    RelativeKeys<Keys> keys;
+    keys.k = a.k + first * a.ldk + head * a.head_dim;
+    keys.v = a.v + first * a.ldv + head * a.head_dim;
+    keys.ldk = a.ldk;
+    keys.ldv = a.ldv;
+    keys.rel_k = a.rel_k ? a.rel_k + table : nullptr;
+    keys.rel_q = a.rel_q ? a.rel_q + table : nullptr;
+    keys.by_distance = a.by_distance;
+    keys.reach = a.reach;
+    attend(q, shared, keys, nullptr, a.y + token * a.ldy + head * a.head_dim);
+  }
+}
+
 }  // namespace octavo::gpu
 
 #define OCTAVO_PAGED_ATTENTION(dtype, KV) \
@@ -245,4 +301,10 @@ OCTAVO_PAGED_ATTENTION(fp8, KVF8)
 OCTAVO_KERNEL(varlen_attention, simt, VarlenAttention, 128, 1, 0) { octavo::gpu::varlen_attention<octavo::gpu::RowKeys>(*step_, a); }
 OCTAVO_KERNEL(varlen_attention_bf16, simt, VarlenAttention, 128, 1, 0) {
   octavo::gpu::varlen_attention<octavo::gpu::RoundedRowKeys>(*step_, a);
+}
+OCTAVO_KERNEL(relative_attention, simt, RelativeAttention, 128, 1, 0) {
+  octavo::gpu::relative_attention<octavo::gpu::RowKeys>(*step_, a);
+}
+OCTAVO_KERNEL(relative_attention_bf16, simt, RelativeAttention, 128, 1, 0) {
+  octavo::gpu::relative_attention<octavo::gpu::RoundedRowKeys>(*step_, a);
 }

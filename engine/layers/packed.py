@@ -20,10 +20,20 @@ _PRECISE = ("f32", "f16")
 
 
 @dataclass(frozen=True)
+class RelativeRows:
+    """What distances are to queries (`k`) and to keys (`q`): a platform's vectors [heads * buckets * head_dim], one may be None.
+    `by_distance`: as `Ops.relative_attention` wants it."""
+
+    by_distance: tuple[int, ...]
+    k: Any | None
+    q: Any | None
+
+
+@dataclass(frozen=True)
 class PackedAttention:
     """One layer's attention. `qkv` holds one fused weight or three; `window` w sees |i - j| <= w, 0 all; `alibi` is a platform's
-    vector [heads] or None, `bias` one of heads * (2 * reach + 1), by distance. Weights of bfloat16 and of fewer bits have
-    attention's products in bfloat16."""
+    vector [heads] or None, `bias` one of heads * (2 * reach + 1), by distance; with `relative` there are neither of them, nor
+    windows. Weights of bfloat16 and of fewer bits have attention's products in bfloat16."""
 
     qkv: tuple[LinearWeight, ...]
     heads: int
@@ -36,6 +46,7 @@ class PackedAttention:
     alibi: Any | None = None
     bias: Any | None = None
     reach: int = 0
+    relative: RelativeRows | None = None
     q_norm: Norm | None = None
     k_norm: Norm | None = None
 
@@ -47,6 +58,18 @@ class PackedAttention:
     def __call__(self, ops: Ops, x: Array) -> Array:
         """[rows, heads * head_dim]."""
         q, k, v = projected(ops, x, self)
+        if self.relative is not None:
+            return ops.relative_attention(
+                q,
+                k,
+                v,
+                heads=self.heads,
+                scale=self.scale,
+                by_distance=self.relative.by_distance,
+                rel_k=self.relative.k,
+                rel_q=self.relative.q,
+                dtype=self.dtype,
+            )
         return ops.varlen_attention(
             q,
             k,

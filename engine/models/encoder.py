@@ -17,7 +17,7 @@ from octavo.engine.layers.packed import PackedAttention
 from octavo.engine.models.encoder_spec import NO_PAGES, EncoderSpec
 from octavo.engine.models.heads import Head
 from octavo.platforms.ops import Ops
-from octavo.platforms.types import I32, Array, Batch, Embedding, KVSpec
+from octavo.platforms.types import I32, Array, Batch, Embedding, KVSpec, LinearWeight
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class EncoderWeights:
     embedding_norm: Norm | None
     blocks: tuple[EncoderBlock, ...]
     final_norm: Norm | None
+    token_proj: LinearWeight | None = None
 
 
 class Encoder:
@@ -85,6 +86,8 @@ class Encoder:
             x = ops.add(x, ops.embedding(weights.positions, ids="positions"))
         if weights.token_types is not None:
             x = ops.add(x, ops.embedding(weights.token_types, ids="token_types"))
+        if weights.token_proj is not None:
+            x = ops.linear(x, weights.token_proj)
         x = _normed(ops, weights.embedding_norm, x)
         for index, block in enumerate(weights.blocks):
             ops.segment(f"layer {index} attention")

@@ -13,10 +13,11 @@ import numpy as np
 
 from octavo.engine.layers.branch import MLP, Output
 from octavo.engine.layers.norm import Norm
-from octavo.engine.layers.packed import PackedAttention
+from octavo.engine.layers.packed import PackedAttention, RelativeRows
 from octavo.engine.loading.checkpoint import Checkpoint
 from octavo.engine.models.change import Change
 from octavo.engine.models.compressed import Scheme
+from octavo.engine.models.disentangled import F64, Disentangled, by_head, normed, projected
 from octavo.engine.models.encoder import Encoder, EncoderBlock, EncoderWeights
 from octavo.engine.models.encoder_spec import EncoderSpec
 from octavo.engine.models.heads import Head, HeadSpec
@@ -82,6 +83,7 @@ class _Loader(Tensors):
         self.spec = spec
         self.alibi: Any | None = None
         self.bias: Any | None = None
+        self.learned = np.zeros((0, 0))
         if spec.alibi:
             self.alibi = self.constant("alibi", np.array(spec.alibi, np.float32))
 
@@ -92,10 +94,15 @@ class _Loader(Tensors):
         assert tokens is not None
         positions = self.table("positions", spec.num_learned_positions)
         token_types = self.table("token_types", spec.num_token_types)
+        token_proj = None
+        if spec.token_width:
+            token_proj = self.linear("token_proj", 0, spec.hidden, spec.token_width, has_bias=False)
         embedding_norm = self.normal("embedding_norm", 0) if spec.has_embedding_norm else None
         if spec.num_buckets:
             learned = floats_of(self.raw("relative", (spec.num_buckets, spec.heads)))
             self.bias = self.constant("bias by distance", by_distance(learned, spec.bucket_reach))
+        if spec.disentangled:
+            self.learned = self.learned_rows(spec.disentangled)
         self.give_back()
         blocks = []
         for layer in range(len(spec.layers)):
@@ -103,7 +110,7 @@ class _Loader(Tensors):
             self.give_back()
         final_norm = self.normal("final_norm", 0) if spec.norm_place == "pre" else None
         self.give_back()
-        return EncoderWeights(tokens, positions, token_types, embedding_norm, tuple(blocks), final_norm)
+        return EncoderWeights(tokens, positions, token_types, embedding_norm, tuple(blocks), final_norm, token_proj)
 
     def constant(self, name: str, values: F32) -> Any:
         """A platform's vector of values that no tensor holds."""
@@ -112,7 +119,34 @@ class _Loader(Tensors):
 
     def table(self, role: str, num_rows: int) -> Embedding | None:
         """A table of rows [hidden]; None where the model has none."""
-        return self.weights.embedding(self.raw(role, (num_rows, self.spec.hidden))) if num_rows else None
+        width = self.spec.token_width or self.spec.hidden
+        return self.weights.embedding(self.raw(role, (num_rows, width))) if num_rows else None
+
+    def learned_rows(self, of: Disentangled) -> F64:
+        """Rows [buckets, hidden] of distances, which every layer projects."""
+        hidden = self.spec.hidden
+        rows = floats_of(self.raw("relative", (of.num_rows, hidden)))[list(of.rows)]
+        if not of.has_norm:
+            return rows.astype(np.float64)
+        weight, bias = (floats_of(self.raw("relative_norm", (hidden,), what=what)) for what in ("weight", "bias"))
+        return normed(rows, weight, bias, self.spec.norm_eps)
+
+    def relative_rows(self, layer: int, width: int) -> RelativeRows | None:
+        """The same as a layer's queries and keys meet them."""
+        spec, of = self.spec, self.spec.disentangled
+        if of is None:
+            return None
+        made: list[Any] = []
+        for role, is_there in (("k", of.has_k), ("q", of.has_q)):
+            if not is_there:
+                made.append(None)
+                continue
+            name = role if of.is_shared else f"rel_{role}"
+            weight = floats_of(self.matrix(name, layer, width, spec.hidden))
+            bias = floats_of(self.raw(name, (width,), layer, "bias"))
+            rows = by_head(projected(self.learned, weight, bias), spec.heads)
+            made.append(self.constant(f"rows of distances {layer} {role}", rows))
+        return RelativeRows(of.by_distance, *made)
 
     def block(self, layer: int) -> EncoderBlock:
         """All of one layer."""
@@ -130,6 +164,7 @@ class _Loader(Tensors):
             alibi=self.alibi,
             bias=self.bias,
             reach=spec.bucket_reach,
+            relative=self.relative_rows(layer, width),
             q_norm=self.normal("q_norm", layer, width) if spec.has_qk_norm else None,
             k_norm=self.normal("k_norm", layer, width) if spec.has_qk_norm else None,
         )

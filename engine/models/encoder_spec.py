@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from octavo.engine.errors import ModelError
+from octavo.engine.models.disentangled import Disentangled
 from octavo.platforms.types import I32, Activation, KVSpec, Rope
 
 
@@ -46,6 +47,9 @@ class EncoderSpec:
     norm_eps: float = 1e-12
     has_norm_bias: bool = True
     has_embedding_norm: bool = True
+    token_width: int = (
+        0  # of the tables of tokens, positions and types, where it is not `hidden`: then they are projected
+    )
 
     num_learned_positions: int = 0  # rows of the table; 0: there is none
     position_offset: int = 0
@@ -53,6 +57,7 @@ class EncoderSpec:
     num_token_types: int = 0  # rows of the table; 0: there is none
     num_buckets: int = 0  # of relative positions with a learned bias per head; 0: there are none
     bucket_reach: int = 0  # distance from which on all are in the last bucket
+    disentangled: Disentangled | None = None  # terms of scores by distance
     alibi: tuple[float, ...] = ()  # a slope per head: scores + slope * -|i - j|
 
     activation: Activation = "gelu"
@@ -71,6 +76,8 @@ class EncoderSpec:
             raise ModelError(f"{self.family}: norm_eps is {self.norm_eps}; it must be 0 or more")
         if not self.layers:
             raise ModelError(f"{self.family}: the model has no layers")
+        if self.disentangled and (self.alibi or self.num_buckets or any(layer.window for layer in self.layers)):
+            raise ModelError(f"{self.family}: terms of distances go with no slopes, biases or windows")
         if self.alibi and len(self.alibi) != self.heads:
             raise ModelError(f"{self.family}: {len(self.alibi)} slopes were given for {self.heads} heads")
         if self.num_learned_positions and self.num_learned_positions < self.max_positions + self.position_offset:

@@ -3,7 +3,8 @@
 Roles of the model: `tokens`, `positions`, `final_norm`, `head`. Roles of a layer, `{layer}` standing for its index:
 `pre_attn`, `post_attn`, `pre_ffn`, `post_ffn` (norms), `q`, `k`, `v` or fused `qkv`, `o`, `q_norm`, `k_norm`, `gate`,
 `up` or fused `gate_up` (gate's rows first) or `up_gate` (up's first), `down`. Encoders have also `token_types`,
-`embedding_norm`, `relative` (biases of buckets of distances), and `after_attn`, `after_ffn` for norms behind the sums.
+`token_proj`, `embedding_norm`, `relative` (biases or vectors of buckets of distances) and its `relative_norm`, in layers `rel_k`
+and `rel_q` (projections of such vectors), and `after_attn`, `after_ffn` for norms behind the sums.
 Names are given without `.weight` / `.bias`.
 Invariant: data only, no look at a file.
 """

@@ -57,6 +57,8 @@ ENCODERS: dict[str, tuple[str, str]] = {
     "MPNetModel": ("mpnet", "MPNET"),
     "MPNetForMaskedLM": ("mpnet", "MPNET"),
     "T5EncoderModel": ("t5", "T5"),
+    "DebertaV2Model": ("deberta", "DEBERTA"),
+    **_with_heads("DebertaV2", "deberta", "DEBERTA"),
     "JinaBertModel": ("jina_bert", "JINA_BERT"),
     "JinaBertForMaskedLM": ("jina_bert", "JINA_BERT"),
     "NewModel": ("gte", "NEW"),

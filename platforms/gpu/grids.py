@@ -35,7 +35,7 @@ def grid_of(row: GpuRow, arguments: bytes | bytearray, sizes: Sizes, num_units: 
     if row.op.startswith("linear_"):
         outs = -(-row.number(arguments, "n") // row.tile_outs)
         return -(-sizes.rows // row.tile_rows), outs, 1
-    if row.op.startswith(("paged_attention", "varlen_attention")):
+    if row.op.startswith(("paged_attention", "varlen_attention", "relative_attention")):
         heads = row.number(arguments, "heads")
         if row.level.startswith("mmafast"):
             kv_heads = row.number(arguments, "kv_heads")

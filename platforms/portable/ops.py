@@ -15,7 +15,7 @@ from octavo.engine.errors import PlatformError
 from octavo.platforms.portable import attention, functions, norms, products
 from octavo.platforms.portable.weights import LANES, PortableLinear
 from octavo.platforms.reference import f32
-from octavo.platforms.reference.attention import Keys, Scoring
+from octavo.platforms.reference.attention import Keys, Relative, Scoring
 from octavo.platforms.reference.f32 import F32
 from octavo.platforms.reference.kv import PagePool
 from octavo.platforms.reference.ops import ReferenceOps
@@ -35,10 +35,12 @@ COMPILED = frozenset(
         "softcap",
         "paged_attention",
         "varlen_attention",
+        "relative_attention",
     }
 )
 _NOTHING = np.zeros((1, 0, 0), np.float32)
 _NO_VECTOR = np.zeros(0, np.float32)
+_NO_ROWS = np.zeros(1, np.int32)
 
 
 class PortableOps(ReferenceOps):
@@ -153,14 +155,21 @@ class PortableOps(ReferenceOps):
         out = np.empty(q.shape, np.float32)
         k = f32.flush(np.ascontiguousarray(np.swapaxes(keys.k, 1, 2)))
         v = f32.flush(np.ascontiguousarray(keys.v))
+        rel = how.relative or Relative(_NO_ROWS)
         has = (
             *(keys.k_scale is not None, bool(how.softcap), how.alibi is not None, how.sinks is not None, how.rounds),
             how.bias is not None,
+            *(how.relative is not None and table is not None for table in (rel.rel_k, rel.rel_q)),
         )
         flags = sum(1 << bit for bit, value in enumerate(has) if value)
         ks, vs = (_NOTHING[0] if s is None else np.ascontiguousarray(s) for s in (keys.k_scale, keys.v_scale))
         bias = _NOTHING[0] if how.bias is None else np.ascontiguousarray(how.bias)
         heads = q.shape[1]
+        none = np.zeros((heads, 0, 0), np.float32)
+        tables = [
+            none if table is None else f32.flush(np.ascontiguousarray(np.swapaxes(table, 1, 2)))
+            for table in (rel.rel_k, rel.rel_q)
+        ]
         repeat = heads // k.shape[0]
         scale, cap = np.float32(how.scale), np.float32(how.softcap)
 
@@ -184,6 +193,9 @@ class PortableOps(ReferenceOps):
                     slope,
                     sink,
                     bias,
+                    tables[0],
+                    tables[1],
+                    rel.by_distance,
                     flags,
                     out,
                 )

@@ -17,6 +17,7 @@ from octavo.engine.errors import PlatformError
 from octavo.platforms.cpu.partials import partials_bytes
 from octavo.platforms.cpu.weights import PackedLinear, StoredTable
 from octavo.platforms.platform import Capacity
+from octavo.platforms.recorded import packed
 from octavo.platforms.recorded.codes import IDS_SOURCES, KV_TYPES, POOL_MODES, ROWS_KIND
 from octavo.platforms.recorded.native import Native
 from octavo.platforms.recorded.plan import lifetimes, place
@@ -34,7 +35,7 @@ from octavo.platforms.recorded.symbols import (
 )
 from octavo.platforms.recorded.tables import RopeTables
 from octavo.platforms.select import Choice
-from octavo.platforms.types import Activation, KVSpec, Rope, Rows, VarlenDtype
+from octavo.platforms.types import Activation, KVSpec, Rope, Rows
 
 
 class Recorder:
@@ -164,30 +165,9 @@ class Recorder:
         )  # fmt: skip
         return y
 
-    def varlen_attention(
-        self,
-        q: Symbol,
-        k: Symbol,
-        v: Symbol,
-        *,
-        heads: int,
-        kv_heads: int,
-        scale: float,
-        window: int = 0,
-        alibi: Any | None = None,
-        bias: Any | None = None,
-        reach: int = 0,
-        is_causal: bool = False,
-        dtype: VarlenDtype = "f32",
-    ) -> Symbol:
-        y = self._new(q.width, "tokens")
-        self._emit(
-            f"varlen_attention{'' if dtype == 'f32' else '_' + dtype}", "tokens", reads=(q, k, v), writes=(y,),
-            q=self._at(q), ldq=q.stride, k=self._at(k), ldk=k.stride, v=self._at(v), ldv=v.stride, heads=heads,
-            kv_heads=kv_heads, head_dim=q.width // heads, window=window, alibi=self._vector(alibi), scale=scale,
-            bias=self._vector(bias), reach=reach, causal=int(is_causal), **self._out(y),
-        )  # fmt: skip
-        return y
+    # -- attention over packed sequences
+    varlen_attention = packed.varlen_attention
+    relative_attention = packed.relative_attention
 
     # -- output ------------------------------------------------------------------------------------------------------
     def gather_rows(self, x: Symbol) -> Symbol:

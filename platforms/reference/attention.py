@@ -23,6 +23,21 @@ QUERY_CHUNK = 64
 
 
 @dataclass(frozen=True)
+class Relative:
+    """Rows float32 [heads, buckets, dim] that queries (`rel_k`) and keys (`rel_q`) meet by distance, as their products take them;
+    `by_distance` int32 [2 * reach + 1] names the row."""
+
+    by_distance: NDArray[np.int32]
+    rel_k: F32 | None = None
+    rel_q: F32 | None = None
+
+    def rows(self, apart: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The row of each distance of a key behind its query."""
+        reach = len(self.by_distance) // 2
+        return self.by_distance[np.clip(apart, -reach, reach) + reach]
+
+
+@dataclass(frozen=True)
 class Scoring:
     """How scores are made. `alibi` and `sinks` are float32 [heads]; `rounds` says that q and weights are bfloat16. `bias`,
     float32 [heads, 2 * reach + 1], is added by the distance of key and query, which ends at `reach`."""
@@ -33,6 +48,7 @@ class Scoring:
     sinks: F32 | None = None
     rounds: bool = False
     bias: F32 | None = None
+    relative: Relative | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +124,9 @@ def _segment(heads: F32, positions: NDArray[np.int32], keys: Keys, at: NDArray[n
     if how.bias is not None:
         reach = how.bias.shape[1] // 2
         score = add(score, how.bias[:, np.clip(at - positions[:, None], -reach, reach) + reach])
+    if how.relative is not None:
+        by_place = _by_place(heads, keys.k[:, part], at - positions[:, None], how.relative)
+        score = add(score, mul(by_place, np.float32(how.scale)))
     top = np.where(visible, score, MINUS_INF).max(axis=-1)
     weight = exp(sub(score, np.where(np.isfinite(top), top, np.float32(0))[..., None]))
     weight = np.where(visible, weight, np.float32(0))
@@ -118,6 +137,21 @@ def _segment(heads: F32, positions: NDArray[np.int32], keys: Keys, at: NDArray[n
         weight = f32.to_bf16(weight)
     values = np.where(np.asarray(visible.any(axis=0))[:, None], keys.v[:, part], np.float32(0))
     return dot32(weight, np.repeat(np.swapaxes(values, 1, 2), repeat, axis=0)), total, top
+
+
+def _by_place(q: F32, k: F32, apart: NDArray[np.int32], relative: Relative) -> F32:
+    """[heads, Q, n] of products with the rows of distances `apart` [Q, n]."""
+    at = relative.rows(apart)
+    first, stop = int(at.min()), int(at.max()) + 1
+    at = at - first
+    terms = []
+    if relative.rel_k is not None:
+        by_query = dot32(q, relative.rel_k[:, first:stop])
+        terms.append(np.take_along_axis(by_query, np.broadcast_to(at, (len(q), *at.shape)), axis=2))
+    if relative.rel_q is not None:
+        by_key = dot32(relative.rel_q[:, first:stop], k)
+        terms.append(by_key[:, at, np.arange(at.shape[1])])
+    return terms[0] if len(terms) == 1 else add(*terms)
 
 
 def _fold(state: Partial, out: F32, total: F32, top: F32, visible: Mask) -> None:

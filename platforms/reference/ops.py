@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from octavo.engine.errors import PlatformError
 from octavo.platforms.batch import check_batch
+from octavo.platforms.distances import check_by_distance
 from octavo.platforms.reference import f32
-from octavo.platforms.reference.attention import Keys, Scoring, attend
+from octavo.platforms.reference.attention import Keys, Relative, Scoring, attend
 from octavo.platforms.reference.f32 import F32, add, div, fma32, mul, sqrt, sub, sum16, sum16_squares
 from octavo.platforms.reference.kv import K, PagePool, V, query_positions
 from octavo.platforms.reference.products import dot32, integer_dot
@@ -220,13 +221,38 @@ class ReferenceOps:
         dtype: VarlenDtype = "f32",
     ) -> F32:
         self._note("varlen_attention", "" if dtype == "f32" else dtype)
-        rounds = dtype == "bf16"
-        if rounds:
+        by_distance = None if bias is None else bias.reshape(heads, 2 * reach + 1)
+        how = Scoring(scale, alibi=alibi, rounds=dtype == "bf16", bias=by_distance)
+        return self._packed(q, k, v, heads, kv_heads, how, window, is_causal)
+
+    def relative_attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        *,
+        heads: int,
+        scale: float,
+        by_distance: tuple[int, ...],
+        rel_k: F32 | None = None,
+        rel_q: F32 | None = None,
+        dtype: VarlenDtype = "f32",
+    ) -> F32:
+        self._note("relative_attention", "" if dtype == "f32" else dtype)
+        buckets = check_by_distance(by_distance, (rel_k, rel_q), heads, q.shape[1])
+        rounded = f32.to_bf16 if dtype == "bf16" else np.ascontiguousarray
+        tables = [None if table is None else rounded(table.reshape(heads, buckets, -1)) for table in (rel_k, rel_q)]
+        how = Scoring(scale, rounds=dtype == "bf16", relative=Relative(np.array(by_distance, np.int32), *tables))
+        return self._packed(q, k, v, heads, heads, how)
+
+    def _packed(
+        self, q: F32, k: F32, v: F32, heads: int, kv_heads: int, how: Scoring, window: int = 0, is_causal: bool = False
+    ) -> F32:
+        """Attention inside each sequence of the step."""
+        if how.rounds:
             k, v = f32.to_bf16(k), f32.to_bf16(v)
         rows, k3, v3 = (_by_head(a, n) for a, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
         out = np.zeros_like(rows)
-        by_distance = None if bias is None else bias.reshape(heads, 2 * reach + 1)
-        how = Scoring(scale, alibi=alibi, rounds=rounds, bias=by_distance)
         for s in range(self.batch.num_seqs):
             mine = slice(int(self.batch.query_start[s]), int(self.batch.query_start[s + 1]))
             n = mine.stop - mine.start

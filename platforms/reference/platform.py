@@ -36,6 +36,7 @@ OPS = (
     "kv_append",
     "paged_attention",
     "varlen_attention",
+    "relative_attention",
     "gather_rows",
     "softcap",
     "lm_head",

@@ -244,6 +244,18 @@ def _varlen(dtype: VarlenDtype, cell: Cell) -> list[Result]:
     return [ops.varlen_attention(q, k, v, **how), ops.varlen_attention(q, k, v, window=5, **how)]
 
 
+def _relative(dtype: VarlenDtype, cell: Cell) -> list[Result]:
+    """Distances with a bucket of their own and such that share one; both tables, and either alone."""
+    ops = cell.ops()
+    ops.begin(batch([(0, 45), (0, 4)]))
+    q, k, v = values("rq", 49, 96), values("rk", 49, 96), values("rv", 49, 96)
+    by_distance = (*(0, 0, 0, 1, 1, 1, 2, 2, 2), *range(3, 42), *(42, 42, 42, 43, 43, 43, 44, 44, 44))
+    tables = {"rel_k": values("rrk", 45, 96).reshape(-1), "rel_q": values("rrq", 45, 96).reshape(-1)}
+    how = {"heads": 2, "scale": 0.1, "by_distance": by_distance, "dtype": dtype}
+    given = (tables, *({name: table} for name, table in tables.items()))
+    return [ops.relative_attention(q, k, v, **how, **some) for some in given]
+
+
 def _copy(cell: Cell) -> list[Result]:
     spec = one_layer("bf16", 1, 32)
     step = batch([(20, 1)])
@@ -381,6 +393,8 @@ _CASES: tuple[Case, ...] = (
         for n in (64, 128, 192, 256)
         for what, group, seqs in (("heads", 2, ((0, 40), (0, 3))), ("tiles of heads", GROUP, ((0, 33),)))
     ),
+    Case("relative attention", ("relative_attention",), partial(_relative, "f32")),
+    Case("relative attention bf16", ("relative_attention_bf16",), partial(_relative, "bf16")),
     Case("copy_blocks", ("copy_blocks", "kv_append_bf16", "paged_attention_bf16", "paged_attention_bf16_d64"), _copy),
     Case("sample", ("sample",), _sample),
     Case("greedy head", ("greedy_head", "linear_f32", "pack_f32"), _greedy_head),

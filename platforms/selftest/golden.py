@@ -201,6 +201,8 @@ GOLDEN: dict[str, str] = {
     "varlen attention bf16 tiles of heads of 192": "a3bbeb25130e6017",
     "varlen attention bf16 heads of 256": "0a755545f62bc1ae",
     "varlen attention bf16 tiles of heads of 256": "2191e16a3ffbebce",
+    "relative attention": "34415defe7c2c643",
+    "relative attention bf16": "40e13e554ac48631",
     "copy_blocks": "3d3612dddf240588",
     "sample": "1e8eccb4dbd0f77e",
     "greedy head": "99aaa2c49bba67fc",

@@ -11,6 +11,8 @@ SEGMENT, PAGED, VARLEN, APPEND, ROWS, SOFTMAX, SHARED, DOT = (
         "dot32",
     )
 )
+RELATIVE = "csrc_common/attention/relative_attention.inl.h"
+DISTANCES = "tests/kernels/test_relative_attention.py::"
 FP8, COPY = "csrc_common/vec/fp8.h", "csrc_common/attention/copy_blocks.inl.h"
 TESTS = "tests/kernels/test_paged_attention.py::"
 CODES = "tests/kernels/test_kv_append.py::test_e4m3_codes_are_the_nearest_and_never_nan_or_minus_zero"
@@ -149,6 +151,28 @@ FAULTS = [
         "lanes[i] = row.bias[larger(-rule.reach, smaller(rule.reach, apart + i))];",
         "lanes[i] = row.bias[larger(-rule.reach, smaller(rule.reach - 1, apart + i))];",
         "tests/kernels/test_varlen_attention.py::test_a_bias_is_added_by_distance_and_ends_at_its_reach",
+    ),
+    Fault(
+        "relative_distances_not_clamped_behind",
+        RELATIVE,
+        "a_.by_distance[a_.reach + larger(-a_.reach, smaller(a_.reach, low + i))]",
+        "a_.by_distance[a_.reach + larger(-a_.reach, smaller(a_.reach - 1, low + i))]",
+        DISTANCES + "test_long_sequences_go_over_borders_and_beyond_the_reach",
+    ),
+    Fault(
+        "relative_shared_buckets_read_as_their_own",
+        RELATIVE,
+        "if (at[V::kLanes - 1] - at[0] == V::kLanes - 1) return",
+        "if (at[V::kLanes - 1] - at[0] >= V::kLanes / 2) return",
+        DISTANCES + "test_ragged_sequences_have_the_reference_bits",
+    ),
+    Fault(
+        "relative_rows_not_rounded",
+        RELATIVE,
+        "if constexpr (rounds) load_query<V, true>(turned_, turned_, kBlock * dim_);",
+        "",
+        DISTANCES + "test_ragged_sequences_have_the_reference_bits",
+        "bf16__avx2",
     ),
     Fault(
         "varlen_alibi_one_sided",

@@ -17,6 +17,7 @@ def shapes(config: dict[str, Any], *, has_qk_norm: bool = False) -> Shapes:
         "nomic_bert": _nomic_shapes,
         "mpnet": _mpnet_shapes,
         "t5": _t5_shapes,
+        "deberta-v2": _deberta_shapes,
         "gte": _gte_shapes,
         "new": _gte_shapes,
     }
@@ -231,4 +232,39 @@ def _t5_shapes(config: dict[str, Any]) -> Shapes:
         for name in ("wi",) if config["feed_forward_proj"] == "relu" else ("wi_0", "wi_1"):
             found[f"{at}1.DenseReluDense.{name}.weight"] = (ffn, hidden)
         found[f"{at}1.DenseReluDense.wo.weight"] = (hidden, ffn)
+    return found
+
+
+def _deberta_shapes(config: dict[str, Any]) -> Shapes:
+    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    width, is_masked = config.get("embedding_size", hidden), config["architectures"][0].endswith("ForMaskedLM")
+    prefix = "deberta." * (config["architectures"][0] != "DebertaV2Model")
+    found: Shapes = {f"{prefix}embeddings.word_embeddings.weight": (vocab, width)}
+    if config["position_biased_input"]:
+        found[f"{prefix}embeddings.position_embeddings.weight"] = (config["max_position_embeddings"], width)
+    if config["type_vocab_size"]:
+        found[f"{prefix}embeddings.token_type_embeddings.weight"] = (config["type_vocab_size"], width)
+    if width != hidden:
+        found[f"{prefix}embeddings.embed_proj.weight"] = (hidden, width)
+    _with_bias(found, f"{prefix}embeddings.LayerNorm", hidden)
+    is_relative, terms = config["relative_attention"], config["pos_att_type"]
+    if is_relative:
+        spans = (config["position_buckets"], config["max_relative_positions"], config["max_position_embeddings"])
+        found[f"{prefix}encoder.rel_embeddings.weight"] = (2 * next(span for span in spans if span > 0), hidden)
+    if config["norm_rel_ebd"] == "layer_norm":
+        _with_bias(found, f"{prefix}encoder.LayerNorm", hidden)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"{prefix}encoder.layer.{layer}."
+        own = [name for name, term in (("pos_key", "c2p"), ("pos_query", "p2c")) if term in terms]
+        for name in ("query", "key", "value", *(own if is_relative and not config["share_att_key"] else ())):
+            _with_bias(found, f"{at}attention.self.{name}_proj", hidden, hidden)
+        _with_bias(found, f"{at}attention.output.dense", hidden, hidden)
+        _with_bias(found, f"{at}attention.output.LayerNorm", hidden)
+        _with_bias(found, f"{at}intermediate.dense", ffn, hidden)
+        _with_bias(found, f"{at}output.dense", hidden, ffn)
+        _with_bias(found, f"{at}output.LayerNorm", hidden)
+    if is_masked:
+        found["cls.predictions.bias"] = (vocab,)
+        _with_bias(found, "cls.predictions.transform.dense", hidden, hidden)
+        _with_bias(found, "cls.predictions.transform.LayerNorm", hidden)
     return found

@@ -23,7 +23,7 @@ from octavo.platforms.ops import NUMERICS_VERSION
 FILE = Path(__file__).parent / "numerics.json"
 TABLES = (
     "add", "embedding", "rms_norm", "layer_norm", "rope", "linear", "linear_f8", "gated_mlp", "norm_linear", "layer_norm_linear",
-    "paged_attention", "varlen_attention", "softcap", "lm_head", "greedy_head", "pool",
+    "paged_attention", "varlen_attention", "relative_attention", "softcap", "lm_head", "greedy_head", "pool",
 )  # fmt: skip
 
 

@@ -49,6 +49,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "classifier_activation": "silu",
         },
     ),
+    "deberta_masked": ("deberta_masked", {}),
+    "deberta_sequence": (
+        "deberta_masked",
+        {"architectures": ["DebertaV2ForSequenceClassification"], **_LABELS, "pooler_hidden_act": "tanh"},
+    ),
+    "deberta_one": ("deberta_masked", {"architectures": ["DebertaV2ForSequenceClassification"], **_ONE}),
+    "deberta_token": ("deberta_masked", {"architectures": ["DebertaV2ForTokenClassification"], **_LABELS}),
     "modernbert_token": ("modernbert_masked", {"architectures": ["ModernBertForTokenClassification"], **_LABELS}),
 }
 
@@ -92,6 +99,7 @@ def _shapes(case: str, architecture: str) -> dict[str, tuple[int, ...]]:
             if is_sequence
             else [("classifier", num_labels)]
         ),
+        "deberta-v2": [("pooler.dense", hidden)] * is_sequence + [("classifier", num_labels)],
         "distilbert": [("pre_classifier", hidden)] * is_sequence + [("classifier", num_labels)],
         "modernbert": [("head.dense", hidden), ("classifier", num_labels)],
     }[config(case)["model_type"].removeprefix("xlm-")]

@@ -31,6 +31,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "layer_norm_linear": ("layer_norm", "linear"),
     "paged_attention": ("kv_append", "paged_attention"),
     "varlen_attention": ("varlen_attention",),
+    "relative_attention": ("relative_attention",),
     "softcap": ("softcap",),
     "lm_head": ("gather_rows", "linear"),
     "greedy_head": ("gather_rows", "greedy_head"),

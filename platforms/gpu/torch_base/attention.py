@@ -43,6 +43,15 @@ class Bucket:
 
 
 @dataclass(frozen=True, eq=False)
+class Relative:
+    """Rows [heads, buckets, dim] that queries (`rel_k`) and keys (`rel_q`) meet by distance; `by_distance` [2 * reach + 1]."""
+
+    by_distance: Tensor
+    rel_k: Tensor | None
+    rel_q: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
 class Scoring:
     """How scores are made. `alibi` and `sinks` are [heads]; `rounds` says that q and weights are bfloat16; `bias` is
     [heads, 2 * reach + 1], by the distance of key and query."""
@@ -53,6 +62,7 @@ class Scoring:
     sinks: Tensor | None = None
     rounds: bool = False
     bias: Tensor | None = None
+    relative: Relative | None = None
 
 
 def buckets(query_start: NDArray[Any], at: I64, low: I64, high: I64, device: Device) -> list[Bucket]:
@@ -136,7 +146,10 @@ def _segments(
     low, high, position = (x[:, None, :, None] for x in (bucket.low, bucket.high, bucket.at))
     visible = (places >= low) & (places <= high)  # [S, segments, Q, L]
     k, k_scale = fetch(0, at)
-    score = torch.matmul(q, _by_segment(k, segments).transpose(-1, -2))  # [S, kv heads, segments, rows, L]
+    keys = _by_segment(k, segments).transpose(-1, -2)
+    score = torch.matmul(q, keys)  # [S, kv heads, segments, rows, L]
+    if how.relative is not None:
+        score = score + _by_place(q, keys, places - position, how.relative)
     if k_scale is not None:
         score *= _by_segment(k_scale, segments).unsqueeze(-2)
     score *= how.scale
@@ -166,6 +179,21 @@ def _segments(
     if v_scale is not None:  # a scale that nobody sees may be anything
         weight = torch.where(hidden.expand(split.shape).flatten(3, 4), 0.0, weight)
     return torch.matmul(weight, values), total.flatten(3), top.flatten(3)
+
+
+def _by_place(q: Tensor, keys: Tensor, apart: Tensor, relative: Relative) -> Tensor | float:
+    """Products of queries [S, heads, 1, Q, dim] and keys [S, heads, segments, dim, L] with rows `apart` [S, segments, Q, L]."""
+    reach = relative.by_distance.shape[0] // 2
+    at = relative.by_distance[apart.clamp(-reach, reach) + reach]
+    first, stop = int(at.min()), int(at.max()) + 1
+    index = (at - first).unsqueeze(1).expand(-1, q.shape[1], -1, -1, -1)
+    total: Tensor | float = 0.0
+    if relative.rel_k is not None:
+        products = torch.matmul(q, relative.rel_k[:, None, first:stop].transpose(-1, -2))
+        total = total + products.expand(-1, -1, index.shape[2], -1, -1).gather(-1, index)
+    if relative.rel_q is not None:
+        total = total + torch.matmul(relative.rel_q[:, None, first:stop], keys).gather(-2, index)
+    return total
 
 
 def _by_segment(x: Tensor, segments: int) -> Tensor:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from octavo.engine.errors import PlatformError
-from octavo.platforms.gpu.torch_base.attention import Fetch, Scoring, attend, pieces
+from octavo.platforms.distances import check_by_distance
+from octavo.platforms.gpu.torch_base.attention import Fetch, Relative, Scoring, attend, pieces
 from octavo.platforms.gpu.torch_base.functions import ACTIVATIONS, best_ids, to_bf16
 from octavo.platforms.gpu.torch_base.pages import TorchPages
 from octavo.platforms.gpu.torch_base.products import product
@@ -210,12 +211,45 @@ class TorchOps:
         dtype: VarlenDtype = "f32",
     ) -> Tensor:
         self._note("varlen_attention", "" if dtype == "f32" else dtype)
-        rounds = dtype == "bf16"
-        rows, *sides = (x.unflatten(1, (n, -1)) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
-        if rounds:
-            sides = [to_bf16(side) for side in sides]
         by_distance = None if bias is None else bias.reshape(heads, 2 * reach + 1)
-        how = Scoring(_f32(scale), alibi=alibi, rounds=rounds, bias=by_distance)
+        how = Scoring(_f32(scale), alibi=alibi, rounds=dtype == "bf16", bias=by_distance)
+        return self._packed(q, (k, v), heads, kv_heads, how, window, is_causal)
+
+    def relative_attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        heads: int,
+        scale: float,
+        by_distance: tuple[int, ...],
+        rel_k: Tensor | None = None,
+        rel_q: Tensor | None = None,
+        dtype: VarlenDtype = "f32",
+    ) -> Tensor:
+        self._note("relative_attention", "" if dtype == "f32" else dtype)
+        buckets = check_by_distance(by_distance, (rel_k, rel_q), heads, q.shape[1])
+        rel_k, rel_q = (None if x is None else x.float().reshape(heads, buckets, -1) for x in (rel_k, rel_q))
+        if dtype == "bf16":
+            rel_k, rel_q = (None if x is None else to_bf16(x) for x in (rel_k, rel_q))
+        relative = Relative(to_device(np.array(by_distance, np.int64), self.device), rel_k, rel_q)
+        return self._packed(q, (k, v), heads, heads, Scoring(_f32(scale), rounds=dtype == "bf16", relative=relative))
+
+    def _packed(
+        self,
+        q: Tensor,
+        keys_values: tuple[Tensor, Tensor],
+        heads: int,
+        kv_heads: int,
+        how: Scoring,
+        window: int = 0,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Attention inside each sequence of the step."""
+        rows, sides = q.unflatten(1, (heads, -1)), [x.unflatten(1, (kv_heads, -1)) for x in keys_values]
+        if how.rounds:
+            sides = [to_bf16(side) for side in sides]
         out = torch.zeros_like(rows)
         starts = self.step.starts()
 

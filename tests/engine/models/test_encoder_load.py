@@ -116,6 +116,19 @@ def test_what_is_not_served_is_refused(change: dict[str, Any], text: str, refere
         ),
         ("bert", {"is_encoder_decoder": True}, "is_encoder_decoder is True; it must be False"),
         ("mpnet", {"relative_attention_num_buckets": 64}, "num_buckets is 64; it must be 32"),
+        (
+            "deberta",
+            {"conv_kernel_size": 3},
+            "conv_kernel_size is 3; it must be 0: the convolution behind the first layer",
+        ),
+        ("deberta", {"pos_att_type": "c2p|p2p"}, r"pos_att_type is \['c2p', 'p2p'\]; it must be some of c2p and p2c"),
+        (
+            "deberta",
+            {"pos_att_type": []},
+            r"pos_att_type is \[\]; it must be c2p, p2c or both where relative_attention",
+        ),
+        ("deberta", {"position_buckets": 400}, "position_buckets is 400; it must be below 1, or 4 to 269"),
+        ("deberta", {"max_relative_positions": 1 << 20}, "max_relative_positions is 1048576; it must be 1 to 65536"),
         ("new", {"position_embedding_type": "absolute"}, "position_embedding_type is 'absolute'; it must be 'rope'"),
         ("new", {"layer_norm_type": "rms_norm"}, "layer_norm_type is 'rms_norm'; it must be 'layer_norm'"),
         ("new", {"logn_attention_scale": True}, "logn_attention_scale is True; it must be False"),
@@ -225,12 +238,20 @@ def without(spec: EncoderSpec) -> Iterator[tuple[str, EncoderSpec]]:
             yield name, dataclasses.replace(spec, **{name: value})
     yield "activation", dataclasses.replace(spec, activation="tanh")
     yield "scale", dataclasses.replace(spec, scale=spec.scale * 1.25)
-    yield "alibi", dataclasses.replace(spec, alibi=(0.5,) * spec.heads)
+    if (of := spec.disentangled) is None:
+        yield "alibi", dataclasses.replace(spec, alibi=(0.5,) * spec.heads)
+    else:
+        changes: list[dict[str, Any]] = [{"rows": of.rows[::-1]}, {"has_norm": False}]
+        if of.has_k and of.has_q:
+            changes += [{"has_k": False}, {"has_q": False}]
+        others = [dataclasses.replace(of, **change) for change in changes]
+        for other in (None, *(other for other in others if other != of)):
+            yield f"distances {other}", dataclasses.replace(spec, disentangled=other)
     if spec.position_offset:
         yield "position offset", dataclasses.replace(spec, position_offset=0)
     for name, change in (("window", {"window": 4}), ("rope", {"rope": None})):
         layers = tuple(dataclasses.replace(layer, **change) for layer in spec.layers)
-        if layers != spec.layers:
+        if layers != spec.layers and not (spec.disentangled and name == "window"):
             yield name, dataclasses.replace(spec, layers=layers)
 
 

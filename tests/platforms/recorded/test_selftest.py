@@ -54,6 +54,7 @@ FAULTS: dict[str, Fault] = {
     "kv_append_": swapped("k", "v"),
     "paged_attention_": changed("scale", lambda v: v * 1.001),
     "varlen_attention": changed("scale", lambda v: v * 1.001),
+    "relative_attention": changed("scale", lambda v: v * 1.001),
     "linear_": changed("scale", lambda v: v * 1.0000002),
     "prepare_": changed("k", lambda v: v - 1),
     "pack_": changed("n", lambda v: v - 1),

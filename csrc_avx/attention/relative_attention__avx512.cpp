@@ -1,0 +1,2 @@
+// relative_attention at avx512; body in relative_attention.inl.h.
+#include "attention/relative_attention.inl.h"
