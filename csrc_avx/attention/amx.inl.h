@@ -67,7 +67,7 @@ inline TileConfig attention_config(int64_t rest) {
   } while (0)
 
 template <bool has_two>
-inline void scores_of_groups(const Tile& tile, const TileOperands& on, const uint16_t* keys, int64_t row, float* out) {
+inline void scores_of_groups(int64_t dim, const TileOperands& on, const uint16_t* keys, int64_t row, float* out, int64_t ldo) {
   constexpr int64_t kKeyBytes = 2 * kBlock * 2;
   const uint16_t *q = on.q + row * on.stride_q, *at = keys;
   _tile_zero(0);
@@ -76,24 +76,27 @@ inline void scores_of_groups(const Tile& tile, const TileOperands& on, const uin
     _tile_zero(2);
     _tile_zero(3);
   }
-  const uint16_t* end = q + tile.head_dim / 32 * 32;
+  const uint16_t* end = q + dim / 32 * 32;
   for (; q < end; q += 32, at += 32 * kBlock) OCTAVO_SCORES(4, 5);
-  if (tile.head_dim % 32) OCTAVO_SCORES(6, 7);
-  _tile_stored(0, out, 4 * kScoreStride);
-  _tile_stored(1, out + 16, 4 * kScoreStride);
+  if (dim % 32) OCTAVO_SCORES(6, 7);
+  _tile_stored(0, out, 4 * ldo);
+  _tile_stored(1, out + 16, 4 * ldo);
   if constexpr (has_two) {
-    _tile_stored(2, out + kGroupRows * kScoreStride, 4 * kScoreStride);
-    _tile_stored(3, out + kGroupRows * kScoreStride + 16, 4 * kScoreStride);
+    _tile_stored(2, out + kGroupRows * ldo, 4 * ldo);
+    _tile_stored(3, out + kGroupRows * ldo + 16, 4 * ldo);
   }
 }
 #undef OCTAVO_SCORES
 
-// Scores of one block of keys for the groups that hold rows [begin, end).
-inline void tile_scores(const Tile& tile, const TileOperands& on, const uint16_t* keys, int64_t column, int64_t begin, int64_t end) {
+// Scores of one block of keys for the groups that hold rows [begin, end); rows of scores are `ldo` apart.
+inline void tile_products(int64_t dim, const TileOperands& on, const uint16_t* keys, int64_t begin, int64_t end, float* scores, int64_t ldo) {
   int64_t row = begin / kGroupRows * kGroupRows;
-  float* scores = tile.scores + column;
-  for (; row + kGroupRows < end; row += 2 * kGroupRows) scores_of_groups<true>(tile, on, keys, row, scores + row * kScoreStride);
-  if (row < end) scores_of_groups<false>(tile, on, keys, row, scores + row * kScoreStride);
+  for (; row + kGroupRows < end; row += 2 * kGroupRows) scores_of_groups<true>(dim, on, keys, row, scores + row * ldo, ldo);
+  if (row < end) scores_of_groups<false>(dim, on, keys, row, scores + row * ldo, ldo);
+}
+
+inline void tile_scores(const Tile& tile, const TileOperands& on, const uint16_t* keys, int64_t column, int64_t begin, int64_t end) {
+  tile_products(tile.head_dim, on, keys, begin, end, tile.scores + column, kScoreStride);
 }
 
 // Weights are bf16 at the start of the row: never beyond the scores that are still to be read.

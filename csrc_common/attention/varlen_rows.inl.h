@@ -84,11 +84,13 @@ class TilesKV : public SequenceRows {
   static constexpr int64_t kMaxDim = 256;  // of heads for which a segment is kept
 
   static int64_t scratch_bytes(int64_t dim) { return kBlock * dim * (4 + 4 * slots(dim)); }
-  TilesKV(Scratch& scratch, int64_t dim)
-      : SequenceRows(dim),
-        turned_(scratch.take<float>(kBlock * dim)),
-        keys_(scratch.take<BF16>(slots(dim) * kBlock * dim)),
-        values_(scratch.take<BF16>(slots(dim) * kBlock * dim)) {}
+  explicit TilesKV(int64_t dim) : SequenceRows(dim) {}
+  TilesKV(Scratch& scratch, int64_t dim) : TilesKV(dim) { take(scratch); }
+  void take(Scratch& scratch) {
+    turned_ = scratch.take<float>(kBlock * dim_);
+    keys_ = scratch.take<BF16>(slots(dim_) * kBlock * dim_);
+    values_ = scratch.take<BF16>(slots(dim_) * kBlock * dim_);
+  }
 
   void begin(const float* k, int64_t ldk, const float* v, int64_t ldv, int64_t length) {
     SequenceRows::begin(k, ldk, v, ldv, length);
@@ -155,9 +157,9 @@ class TilesKV : public SequenceRows {
     }
   }
 
-  float* turned_;
-  BF16* keys_;
-  BF16* values_;
+  float* turned_ = nullptr;
+  BF16* keys_ = nullptr;
+  BF16* values_ = nullptr;
   Place places_[kSlots];
 };
 

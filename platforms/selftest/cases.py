@@ -252,8 +252,7 @@ def _relative(dtype: VarlenDtype, cell: Cell) -> list[Result]:
     by_distance = (*(0, 0, 0, 1, 1, 1, 2, 2, 2), *range(3, 42), *(42, 42, 42, 43, 43, 43, 44, 44, 44))
     tables = {"rel_k": values("rrk", 45, 96).reshape(-1), "rel_q": values("rrq", 45, 96).reshape(-1)}
     how = {"heads": 2, "scale": 0.1, "by_distance": by_distance, "dtype": dtype}
-    given = (tables, *({name: table} for name, table in tables.items()))
-    return [ops.relative_attention(q, k, v, **how, **some) for some in given]
+    return [ops.relative_attention(q, k, v, **how, **some) for some in (tables, *({n: t} for n, t in tables.items()))]
 
 
 def _copy(cell: Cell) -> list[Result]:

@@ -11,7 +11,7 @@ SEGMENT, PAGED, VARLEN, APPEND, ROWS, SOFTMAX, SHARED, DOT = (
         "dot32",
     )
 )
-RELATIVE = "csrc_common/attention/relative_attention.inl.h"
+RELATIVE = "csrc_common/attention/relative_units.inl.h"
 DISTANCES = "tests/kernels/test_relative_attention.py::"
 FP8, COPY = "csrc_common/vec/fp8.h", "csrc_common/attention/copy_blocks.inl.h"
 TESTS = "tests/kernels/test_paged_attention.py::"
