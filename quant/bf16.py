@@ -39,7 +39,7 @@ def pack(values: npt.NDArray[Any]) -> Bytes:
 
 def _rounded(bits: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     """The upper halves, each pass in place: memory would be the cost of them all."""
-    rounded = bits >> 16
+    rounded: npt.NDArray[np.uint32] = bits >> np.uint32(16)
     rounded &= np.uint32(1)
     rounded += np.uint32(0x7FFF)
     rounded += bits
