@@ -10,6 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,16 +40,17 @@ def models() -> str:
 
 
 def encoders() -> str:
-    """One row per architecture of encoders: its golden cases."""
-    from tests.golden import tiny_encoders, tiny_heads, tiny_tokens
+    """One row per architecture that gives vectors, scores or labels: its golden cases."""
+    from tests.golden import tiny_encoders, tiny_heads, tiny_rankers, tiny_tokens
 
     from octavo.engine.models import registry
 
     rows = []
-    for name, (module, _) in {**registry.ENCODERS, **registry.BARE}.items():
+    for name, (module, _) in {**registry.ENCODERS, **registry.BARE, **registry.SCORED}.items():
         cases = [case for case, config in tiny_encoders.ALL.items() if config["architectures"][0] == name]
         cases += [case for case in tiny_heads.CASES if tiny_heads.config(case)["architectures"][0] == name]
         cases += [case for case, (how, _) in tiny_tokens.CASES.items() if how == "stanford" and name == "HF_ColBERT"]
+        cases += [case for case in tiny_rankers.CASES if tiny_rankers.architecture(case) == name]
         cases = list(dict.fromkeys(cases))  # one name may be in both
         rows.append((f"`{name}`", f"[{module}.py](engine/models/{module}.py)", ", ".join(cases)))
     return table(("encoder (config.json)", "code", "golden cases"), rows)
@@ -128,10 +130,38 @@ def written(text: str) -> str:
 
 
 def broken_links(page: Path, text: str) -> Iterator[str]:
-    """Relative links of a page that lead nowhere."""
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        if "://" not in target and not (page.parent / target).exists():
+    """Links of a page to files and headings that are not there."""
+    for target, heading in re.findall(r"\]\(([^)#\s]*)(#[^)\s]+)?\)", text):
+        if "://" in target:
+            continue
+        path = page.parent / target if target else page
+        if target and not path.exists():
             yield f"{page.relative_to(ROOT)}: links to {target}, which is not there"
+        elif heading and heading[1:] not in anchors(path.read_text() if target else text):
+            yield f"{page.relative_to(ROOT)}: links to {target}{heading}, and there is no such heading"
+
+
+def anchors(text: str) -> set[str]:
+    """What links to a page's headings end in, as GitHub makes it."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_tables(page: Path, text: str) -> Iterator[str]:
+    """Rows of tables that nothing shows as such: those behind an empty line, and those with more or fewer cells."""
+    lines = [*text.splitlines(), ""]
+    is_code, cells = False, 0
+    for number, (line, after) in enumerate(pairwise(lines), 1):
+        is_code ^= line.startswith("```")
+        if is_code or not line.startswith("|"):
+            cells = 0
+            continue
+        here = len(re.sub(r"`[^`]*`|\\\|", "", line).split("|")) - 2
+        if not cells and not re.match(r"\|[ :]*-", after):
+            yield f"{page.relative_to(ROOT)}:{number}: a row outside of a table; join it to the one above or give it a header"
+        elif cells and here != cells:
+            yield f"{page.relative_to(ROOT)}:{number}: {here} cells in a table of {cells}"
+        cells = here
 
 
 def main() -> int:
@@ -143,7 +173,7 @@ def main() -> int:
     for page in pages():
         text = page.read_text()
         new = written(text)
-        problems += broken_links(page, new)
+        problems += [*broken_links(page, new), *broken_tables(page, new)]
         if new != text and is_check:
             problems.append(f"{page.relative_to(ROOT)}: its tables are stale; run python -m ci.docs")
         elif new != text:

@@ -103,6 +103,9 @@ def try_wheel(wheel: Path, kind: str) -> str:
 
 def main() -> None:
     kinds = sys.argv[1:] or list(NAMES)
+    if {"-h", "--help"} & {*kinds}:
+        print(__doc__)
+        return
     for kind in kinds:
         if kind not in NAMES:
             raise SystemExit(f"unknown kind {kind!r}; known are {', '.join(NAMES)}")

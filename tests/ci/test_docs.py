@@ -23,7 +23,7 @@ def test_table_is_written_between_its_marks(name: str) -> None:
 
 def test_every_architecture_and_format_has_a_row() -> None:
     assert all(f"| `{name}` |" in docs.models() for name in registry.HF)
-    assert all(f"| `{name}` |" in docs.encoders() for name in registry.ENCODERS)
+    assert all(f"| `{name}` |" in docs.encoders() for name in (*registry.ENCODERS, *registry.BARE, *registry.SCORED))
     weights = [f.name for f in FORMATS if f.is_packed_everywhere]
     assert all(f"| `{name}` |" in docs.formats() for name in weights)
 
@@ -35,9 +35,33 @@ def test_unknown_table_is_an_error() -> None:
 
 def test_link_to_nothing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docs, "ROOT", tmp_path)
-    (tmp_path / "there.md").write_text("")
+    (tmp_path / "there.md").write_text("# Part\n")
     text = "[a](there.md#part) [b](gone.md) [c](https://example.com/x)"
     assert list(docs.broken_links(tmp_path / "page.md", text)) == ["page.md: links to gone.md, which is not there"]
+
+
+def test_link_to_no_heading_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    (tmp_path / "there.md").write_text("# Over `HTTP`, twice\n")
+    text = "## Its own\n[a](there.md#over-http-twice) [b](there.md#over-http) [c](#its-own) [d](#gone)"
+    assert list(docs.broken_links(tmp_path / "page.md", text)) == [
+        "page.md: links to there.md#over-http, and there is no such heading",
+        "page.md: links to #gone, and there is no such heading",
+    ]
+
+
+def test_rows_that_no_table_has_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    sound = "| a | b |\n| --- | ---: |\n| `x | y` | 1 |\n\n```\n| code\n```\n"
+    assert not [*docs.broken_tables(tmp_path / "page.md", sound)]
+    problems = [*docs.broken_tables(tmp_path / "page.md", sound + "| apart | 2 |\n\n" + sound)]
+    assert problems == ["page.md:8: a row outside of a table; join it to the one above or give it a header"]
+
+
+def test_rows_with_too_few_cells_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    text = "| a | b |\n| --- | --- |\n| 1 |\n"
+    assert list(docs.broken_tables(tmp_path / "page.md", text)) == ["page.md:3: 1 cells in a table of 2"]
 
 
 def test_readme_holds_what_is_served() -> None:

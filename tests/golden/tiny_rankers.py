@@ -84,6 +84,13 @@ def config(base: str, **more: Any) -> dict[str, Any]:
     return {**tiny.CASES[base], "vocab_size": VOCAB, "max_position_embeddings": 1024, **more}
 
 
+def architecture(name: str) -> str:
+    """What config.json of a case names."""
+    options = CASES[name]
+    decoder = str(tiny.CASES[options["base"]]["architectures"][0])
+    return decoder.replace("ForCausalLM", "ForSequenceClassification") if options.get("labels") else decoder
+
+
 def write_case(name: str, root: Path) -> Path:
     """The folder of a case, in `root`."""
     options = dict(CASES[name])
