@@ -138,7 +138,7 @@ class EngineConfig:
     tokenizer: str | None = None  # folder or file to take the tokenizer from; part of the KV cache's identity here
     device: str | None = None  # auto, cpu, cuda, rocm, cuda:1, or a platform's name; None: `platform`
     platform: str | None = None  # a platform's name; None: the environment's, or auto
-    isa: tuple[str, ...] | None = None
+    isa: tuple[str, ...] | None = None  # CPU levels; a comma list of them will do; None: the environment's, or all
     numerics: str | None = None  # exact or fast; None: the environment's
     num_threads: int | None = None
     max_model_len: int | None = None  # None: the model's own, cut to what the pool can hold
@@ -163,6 +163,9 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kv_dtype", word_of("kv_dtype", self.kv_dtype))
+        isa: object = self.isa
+        if isinstance(isa, str):
+            object.__setattr__(self, "isa", levels_of(isa))
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in (*allowed, *((None,) if name in _NOT_GIVEN else ())):
                 raise ConfigError(f"{name}={getattr(self, name)}: allowed are {', '.join(allowed)}")

@@ -121,7 +121,10 @@ def describe_encoder(
     """The same of an encoder."""
     where = checkpoint.describe()
     if isinstance(checkpoint.files[0], GGUFFile):
-        raise ModelError(f"{where}: encoders are not served from GGUF files; use safetensors")
+        raise ModelError(
+            f"{where}: GGUF files are read as models that generate text (octavo.LLM, octavo serve); vectors and scores need a "
+            "folder with config.json and safetensors"
+        )
     family = registry.encoder_family(architecture_of(config, where), where)
     cfg = Description(config or {}, where)
     schemes = read_schemes(cfg)

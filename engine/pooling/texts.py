@@ -150,7 +150,7 @@ class Texts:
         if name is None:
             return ""
         if name not in self.rules.prompts:
-            known = ", ".join(self.rules.prompts) or "none"
+            known = ", ".join(self.rules.prompts) or "it has none; give the text itself (prompt), or neither"
             raise RequestError(f"prompt {name!r} is not one of the model's: {known}", param="prompt_name")
         return self.rules.prompts[name]
 

@@ -132,7 +132,7 @@ class PoolingEndpoint(VectorsEndpoint):
                 why = (
                     f"this model gives {', '.join(gives)}"
                     if "encode" in tasks
-                    else "this model gives one; leave it out"
+                    else f"this model does one thing at a time ({', '.join(tasks)}); leave it out"
                 )
                 raise bad_request(f"outputs is {body.outputs[:4]!r}; {why}", "outputs")
             return "encode"

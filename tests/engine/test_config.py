@@ -39,6 +39,16 @@ def test_options_out_of_range_are_named(options: dict[str, Any], text: str) -> N
         EngineConfig("model", **options)
 
 
+@pytest.mark.parametrize("isa", ["scalar, AVX2", ("scalar", "avx2")])
+def test_levels_may_be_given_as_the_command_line_takes_them(isa: Any) -> None:
+    assert EngineConfig("model", isa=isa).isa == ("scalar", "avx2")
+
+
+def test_an_empty_list_of_levels_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="'' names no CPU level"):
+        EngineConfig("model", isa="")  # type: ignore[arg-type]
+
+
 def test_fp8_keys_and_values_have_the_names_that_others_give_them() -> None:
     assert [EngineConfig("model", kv_dtype=name).kv_dtype for name in ("fp8", "fp8_e4m3")] == ["fp8", "fp8"]
 

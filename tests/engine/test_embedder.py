@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.golden import make_sentence_golden, tiny_sentences
+from tests.golden import make_sentence_golden, tiny_gguf, tiny_sentences
 
 from octavo.engine.config import read_environment
 from octavo.engine.embedder import Embedder
@@ -143,6 +143,18 @@ def test_prompts_by_name_by_text_and_none(folder: Folder) -> None:
         embedder.embed("a cat", prompt_name="task")
     with pytest.raises(RequestError, match="both given"):
         embedder.embed("a cat", prompt_name="query", prompt="x")
+
+
+def test_a_model_without_prompts_says_what_takes_their_place(folder: Folder) -> None:
+    with pytest.raises(
+        RequestError, match=r"'query' is not one of the model's: it has none; give the text itself \(prompt\)"
+    ):
+        opened(folder("mean")).embed("a cat", prompt_name="query")
+
+
+def test_a_gguf_file_is_told_what_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"tiny\.gguf: GGUF files are read as models that generate text \(octavo\.LLM"):
+        opened(tiny_gguf.write_gguf("llama", tmp_path / "tiny.gguf"))
 
 
 def test_vectors_are_cut_where_the_model_or_the_caller_allows_it(tmp_path: Path, folder: Folder) -> None:

