@@ -62,6 +62,7 @@ class ClassifyEndpoints:
         """{inputs} -> labels with their scores, best first; of a list of inputs a list of these."""
         body = decode(TeiPredictBody, request.body)
         state = self._state
+        state.check_name(body.model)
         model = state.pooler(request.path, "classify")
         options = ItemOptions(activation=_activation(model, raw=bool(body.raw_scores)))
         items, is_list = _inputs(body, state.settings.bounds.max_inputs)

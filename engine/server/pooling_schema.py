@@ -47,8 +47,9 @@ class PoolingBody(VectorsBody, kw_only=True):
 
 
 class TeiEmbedBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """POST /embed. `truncate` true cuts at `truncation_direction`, the end without it."""
+    """POST /embed. `truncate` true cuts at `truncation_direction`, the end without it. `model`: ours, for servers of several."""
 
+    model: str | None = None
     inputs: Inputs
     truncate: bool | None = None
     truncation_direction: str | None = None
@@ -60,6 +61,7 @@ class TeiEmbedBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class TeiEmbedSparseBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /embed_sparse."""
 
+    model: str | None = None
     inputs: Inputs
     truncate: bool | None = None
     truncation_direction: str | None = None
@@ -69,6 +71,7 @@ class TeiEmbedSparseBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 class TeiEmbedAllBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /embed_all."""
 
+    model: str | None = None
     inputs: Inputs
     truncate: bool | None = None
     truncation_direction: str | None = None
@@ -104,6 +107,7 @@ class RerankBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class TeiRerankBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /rerank with `texts`, as text-embeddings-inference has it."""
 
+    model: str | None = None
     query: str
     texts: list[str]
     raw_scores: bool | None = None
@@ -115,6 +119,7 @@ class TeiRerankBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class TeiPredictBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /predict. `inputs`: a text, a pair of texts, or a list of lists of one text or two."""
 
+    model: str | None = None
     inputs: str | list[str | list[str]]
     raw_scores: bool | None = None
     truncate: bool | None = None

@@ -93,6 +93,7 @@ class RerankEndpoints:
     async def _tei(self, request: Request) -> Response:
         body = decode(TeiRerankBody, request.body)
         state = self._state
+        state.check_name(body.model)
         model = state.pooler(request.path, "score")
         _check_query(body.query)
         if not body.texts:

@@ -1,7 +1,7 @@
 """text-embeddings-inference's endpoints: POST /embed, /embed_all and /embed_sparse, and what GET /info says.
 
 What differs from there: errors have OpenAI's shape and 4xx of this server; `truncate` is false unless it is sent, since a text is
-never cut silently. Source: the OpenAPI description of text-embeddings-inference 1.8.
+never cut silently; `model` says which of several models is meant. Source: OpenAPI description of text-embeddings-inference 1.8.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class TeiEndpoints:
         """{inputs} -> [[numbers], ...]. Vectors have length 1 unless `normalize` is false."""
         body = decode(TeiEmbedBody, request.body)
         state = self._state
+        state.check_name(body.model)
         model = state.pooler(request.path, "embed")
         texts = model.texts
         assert texts is not None
@@ -65,6 +66,7 @@ class TeiEndpoints:
 
     async def _of_tokens(self, request: Request, body: TeiEmbedAllBody | TeiEmbedSparseBody, task: str) -> Response:
         state = self._state
+        state.check_name(body.model)
         model = state.pooler(request.path, task)
         texts = model.texts
         assert texts is not None

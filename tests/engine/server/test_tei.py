@@ -11,10 +11,11 @@ import httpx
 import numpy as np
 import pytest
 from tests.engine.server.conftest import LiveServer
-from tests.engine.server.poolers import FakePooler, use, use_model
+from tests.engine.server.poolers import POOLING, RANKING, FakePooler, use, use_model
 from tests.golden import tiny_sentences
 
 from octavo.engine.embedder import Embedder
+from octavo.engine.messages import PoolingInfo
 
 Post = Callable[..., httpx.Response]
 
@@ -54,6 +55,26 @@ def test_prompts_and_unknown_fields(pooler: FakePooler, post: Post) -> None:
     pooler.task.vector = lambda item: [len(item.ids), item.num_prompt, 0, 0]
     assert post("/embed", inputs="ab", prompt_name="query", normalize=False).json() == [[5, 3, 0, 0]]
     assert post("/embed", input="ab").json()["error"]["code"] == "unknown_field"
+
+
+@pytest.mark.parametrize(
+    ("info", "path", "body"),
+    [
+        (POOLING, "/embed", {"inputs": "a"}),
+        (POOLING, "/embed_all", {"inputs": "a"}),
+        (POOLING, "/embed_sparse", {"inputs": "a"}),
+        (RANKING, "/rerank", {"query": "a", "texts": ["b"]}),
+        (RANKING, "/predict", {"inputs": [["a", "b"]]}),
+    ],
+)
+def test_a_server_of_several_models_is_told_which(
+    info: PoolingInfo, path: str, body: dict[str, Any], server: LiveServer, post: Post
+) -> None:
+    use(server, info).task.vector = lambda item: [0.5] * info.width
+    other = post(path, model="other", **body)
+    assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
+    named, nameless = post(path, model="tiny", **body), post(path, **body)
+    assert named.status_code == nameless.status_code != 404 and named.json() == nameless.json()
 
 
 def test_every_token_has_a_vector(tmp_path: Path, server: LiveServer, http_session: httpx.Client) -> None:
