@@ -24,6 +24,7 @@ def test_table_is_written_between_its_marks(name: str) -> None:
 def test_every_architecture_and_format_has_a_row() -> None:
     assert all(f"| `{name}` |" in docs.models() for name in registry.HF)
     assert all(f"| `{name}` |" in docs.encoders() for name in (*registry.ENCODERS, *registry.BARE, *registry.SCORED))
+    assert "|  |" not in docs.models() + docs.encoders(), "a row without a golden case"
     weights = [f.name for f in FORMATS if f.is_packed_everywhere]
     assert all(f"| `{name}` |" in docs.formats() for name in weights)
 

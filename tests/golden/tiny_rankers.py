@@ -74,6 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {"base": "mistral", "words": ("yes", "no"), "modality": _TEXT},
     "scored": {"base": "llama", "labels": _ONE},
     "scored_labels": {"base": "mistral", "labels": _THREE},
+    "scored_gemma": {"base": "gemma", "labels": _ONE},
 }
 #: which of the cases sentence-transformers opens as they are; of the others the model card's own lines are the oracle
 BY_CARD = ("card", "card_untied", "card_scored", "gemma")
