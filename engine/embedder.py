@@ -73,7 +73,7 @@ class Embedder:
         progress: Progress | None = None,
         **options: Any,
     ) -> None:
-        config = encoder_config(model, options, "Embedder")
+        config = encoder_config(model, options, "Embedder", ("allows_dimensions",))
         opened = open_encoder(config, progress=progress, needs_tokenizer=config.tokenizer is None)
         try:
             text = text_of(opened.files if config.tokenizer is None else open_model(config.tokenizer))

@@ -187,7 +187,9 @@ def loop_of(shorter: list[tuple[str, Any]], longer: list[tuple[str, Any]]) -> tu
 def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Two rows per case, four of a product."""
     if why := missing("rocm") or emulated_device.missing():
-        raise SystemExit(why)
+        raise SystemExit(
+            f"{why}; clang-22 and an emulator of machine code are needed (docs/gpu.md, Emulated machine code)"
+        )
     folder = build(Target("rocm", args.arch))
     for case in CASES:
         if not case.prefix.startswith(tuple(args.only.split(","))):

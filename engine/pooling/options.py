@@ -27,13 +27,16 @@ _OPTIONS = (
 )
 
 
-def encoder_config(model: str | os.PathLike[str], options: dict[str, Any], owner: str) -> EngineConfig:
-    """The options as a configuration; ConfigError naming one that there is not. `owner`: the class they were given to."""
+def encoder_config(
+    model: str | os.PathLike[str], options: dict[str, Any], owner: str, own: tuple[str, ...] = ()
+) -> EngineConfig:
+    """The options as a configuration; ConfigError naming one that there is not. `owner`: the class they were given to; `own`:
+    options that it has itself, which the error knows as well."""
     known = [item.name for item in fields(EngineConfig) if item.name in _OPTIONS]
     for name in options:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            near = get_close_matches(name, [*known, *own], 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join([*known, *own])}"
             raise ConfigError(f"{owner} has no option {name!r}; {hint}")
     try:
         path = os.fspath(model)

@@ -256,6 +256,8 @@ def test_accents_and_han_characters_are_words(folder: Folder) -> None:
 def test_options_and_inputs_that_cannot_be_are_refused(folder: Folder) -> None:
     with pytest.raises(ConfigError, match="Embedder has no option 'num_thread'; did you mean num_threads"):
         Embedder(folder("mean"), num_thread=2)
+    with pytest.raises(ConfigError, match="no option 'allow_dimensions'; did you mean allows_dimensions"):
+        Embedder(folder("mean"), allow_dimensions=True)
     with pytest.raises(ConfigError, match="no option 'kv_dtype'; there are tokenizer, device"):
         Embedder(folder("mean"), kv_dtype="f32")
     embedder = opened(folder("mean"))
