@@ -37,7 +37,7 @@ def pack(values: npt.NDArray[Any]) -> Bytes:
     return found
 
 
-def _rounded(bits: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+def _rounded(bits: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
     """The upper halves, each pass in place: memory would be the cost of them all."""
     rounded: npt.NDArray[np.uint32] = bits >> np.uint32(16)
     rounded &= np.uint32(1)
