@@ -39,21 +39,33 @@ def models() -> str:
     return table(("architecture (config.json)", "in GGUF files", "code", "golden cases"), rows)
 
 
+#: GGUF architectures of encoders whose files hold more than one of config.json's
+_IN_GGUF = {
+    **dict.fromkeys(("BertModel", "RobertaModel", "XLMRobertaModel", "DistilBertModel"), "bert"),
+    **dict.fromkeys(("RobertaForSequenceClassification", "XLMRobertaForSequenceClassification"), "bert"),
+    "NomicBertModel": "nomic-bert",
+    "JinaBertModel": "jina-bert-v2",
+}
+
+
 def encoders() -> str:
-    """One row per architecture that gives vectors, scores or labels: its golden cases."""
+    """One row per architecture that gives vectors, scores or labels: its GGUF name and its golden cases."""
     from tests.golden import tiny_encoders, tiny_heads, tiny_rankers, tiny_tokens
 
     from octavo.engine.models import registry
 
     rows = []
+    gguf = {row: name for name, row in {**registry.GGUF_ENCODERS, **registry.GGUF}.items()}
+    plain = {**_IN_GGUF, **{name: gguf[row] for name, row in registry.BARE.items() if row in gguf}}
     for name, (module, _) in {**registry.ENCODERS, **registry.BARE, **registry.SCORED}.items():
         cases = [case for case, config in tiny_encoders.ALL.items() if config["architectures"][0] == name]
         cases += [case for case in tiny_heads.CASES if tiny_heads.config(case)["architectures"][0] == name]
         cases += [case for case, (how, _) in tiny_tokens.CASES.items() if how == "stanford" and name == "HF_ColBERT"]
         cases += [case for case in tiny_rankers.CASES if tiny_rankers.architecture(case) == name]
         cases = list(dict.fromkeys(cases))  # one name may be in both
-        rows.append((f"`{name}`", f"[{module}.py](engine/models/{module}.py)", ", ".join(cases)))
-    return table(("encoder (config.json)", "code", "golden cases"), rows)
+        in_gguf = f"`{plain[name]}`" if name in plain else "no"
+        rows.append((f"`{name}`", in_gguf, f"[{module}.py](engine/models/{module}.py)", ", ".join(cases)))
+    return table(("encoder (config.json)", "in GGUF files", "code", "golden cases"), rows)
 
 
 def formats() -> str:

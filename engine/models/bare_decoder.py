@@ -111,7 +111,8 @@ def load_bare(
         head = Head(wanted, None, None, weights.linear([expanded(raw)]))
     loader.give_back()
     stem = names.stem("head").removeprefix(loader.cut)
-    classifies = architecture_of(config, checkpoint.describe()) in registry.SCORED
+    is_gguf = checkpoint.kind == "gguf"
+    classifies = not is_gguf and architecture_of(config, checkpoint.describe()) in registry.SCORED
     checkpoint.finish((*names.harmless, f"{stem}.*", *((_SCORE,) if classifies else ())))
     return BareDecoder(spec, loaded, loader.grown_bytes, head)
 

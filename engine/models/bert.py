@@ -15,10 +15,10 @@ from typing import Any
 from octavo.engine.errors import ModelError
 from octavo.engine.models.activation import activation
 from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec
-from octavo.engine.models.family import EncoderFamily, Source
+from octavo.engine.models.family import EncoderFamily, Source, gguf_encoder
 from octavo.engine.models.head_kinds import HeadKind
 from octavo.engine.models.heads import HeadSpec, classification
-from octavo.engine.models.names import Names
+from octavo.engine.models.names import GGUF_ENCODER, Names
 from octavo.engine.models.reader import Description
 from octavo.platforms.types import Activation
 
@@ -126,6 +126,37 @@ def _from_hf(src: Source, family: str, offset: int) -> EncoderSpec:
     )
 
 
+def from_gguf(src: Source) -> EncoderSpec:
+    """GGUF `bert`: all of this file. RoBERTa's tables of positions begin with the first token there, DistilBERT's files have no
+    token types; the activation, which the format does not say, is that of the released models."""
+    if not src.has("position_embd.weight"):
+        raise ModelError(f"{src.cfg.where}: position_embd.weight is missing; BERT has learned positions")
+    return gguf_encoder(src, "bert")
+
+
+def gguf_head(src: Source) -> HeadSpec:
+    """The head of a GGUF file that gives scores: tanh(cls x) of the first token, then cls.output."""
+    meta = src.cfg
+    missing = [name for name in ("cls.weight", "cls.output.weight") if not src.has(name)]
+    if missing:
+        raise ModelError(
+            f"{meta.where}: {' and '.join(missing)} is missing; scores are made by a dense layer (BERT's pooler, which "
+            "converters leave out) and one behind it. Use the model's safetensors"
+        )
+    num_out, listed = src.rows("cls.output.weight"), meta.get("classifier.output_labels")
+    labels = tuple(f"LABEL_{i}" for i in range(num_out)) if listed is None else tuple(map(str, listed))
+    if len(labels) != num_out:
+        raise meta.bad("classifier.output_labels", listed, f"names of {num_out} labels, the rows of cls.output.weight")
+    return HeadSpec(
+        "sequence",
+        num_out,
+        labels,
+        activation="tanh",
+        has_dense_bias=src.has("cls.bias"),
+        has_out_bias=src.has("cls.output.bias"),
+    )
+
+
 def distilbert_from_hf(src: Source) -> EncoderSpec:
     """DistilBertModel. Sinusoidal positions are stored as a table like learned ones."""
     cfg = src.cfg
@@ -190,6 +221,16 @@ _BERT_NAMES = _names("bert.", "cls.*", roles=_under("bert.") | _BERT_HEADS)
 _ROBERTA_NAMES = _names("roberta.", "lm_head.*", roles=_under("roberta.") | _ROBERTA_HEADS)
 _DISTIL_NAMES = _names("distilbert.", "vocab_*", roles=_DISTIL_ROLES)
 
-BERT = EncoderFamily("bert", from_hf, _BERT_NAMES, head=bert_head)
+_GGUF_NAMES = Names({**GGUF_ENCODER, "sequence_dense": "cls", "sequence_out": "cls.output"})
+
+BERT = EncoderFamily(
+    "bert",
+    from_hf,
+    _BERT_NAMES,
+    head=bert_head,
+    from_gguf=from_gguf,
+    gguf=(_GGUF_NAMES,),
+    gguf_head=gguf_head,
+)
 ROBERTA = EncoderFamily("roberta", roberta_from_hf, _ROBERTA_NAMES, head=roberta_head)
 DISTILBERT = EncoderFamily("distilbert", distilbert_from_hf, _DISTIL_NAMES, head=distilbert_head)

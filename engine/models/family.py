@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from octavo.engine.models.encoder_spec import EncoderSpec
+from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec
 from octavo.engine.models.head_kinds import HeadKind
 from octavo.engine.models.heads import HeadSpec
 from octavo.engine.models.names import Names
@@ -54,8 +54,9 @@ class Family:
 
 @dataclass(frozen=True)
 class EncoderFamily:
-    """The same of a family of encoders, which come as safetensors. `others`: further spellings of the names; a checkpoint has the
-    one whose MLP of layer 0 it holds. `head`: what its heads are; None: none are served. `is_half`: of an encoder-decoder."""
+    """The same of a family of encoders. `others`: further spellings of the names; a checkpoint has the one whose MLP of layer 0
+    it holds, and so has a GGUF file of those in `gguf`. `head`: what its heads are; None: none are served. `is_half`: of an
+    encoder-decoder. `gguf_head`: the head that a GGUF file holds, for scores of a text."""
 
     name: str
     from_hf: Callable[[Source], EncoderSpec]
@@ -63,6 +64,9 @@ class EncoderFamily:
     others: tuple[Names, ...] = ()
     head: Callable[[Description, HeadKind], HeadSpec] | None = None
     is_half: bool = False
+    from_gguf: Callable[[Source], EncoderSpec] | None = None
+    gguf: tuple[Names, ...] = ()
+    gguf_head: Callable[[Source], HeadSpec] | None = None
 
 
 def hf_base(
@@ -106,6 +110,46 @@ def gguf_base(src: Source, family: str, *, eps_key: str = "attention.layer_norm_
         "norm_eps": meta.number(eps_key),
         "is_tied": not src.has("output.weight"),
     }
+
+
+def gguf_encoder(src: Source, family: str, **more: Any) -> EncoderSpec:
+    """An encoder's description from GGUF metadata. Biases, token types and learned positions are there where their tensors are;
+    positions count from 0, for files hold the rows of a table that texts use. What a text may be used for is not read here."""
+    meta = src.cfg
+    hidden, heads = meta.whole("embedding_length"), meta.whole("attention.head_count")
+    if heads < 1 or hidden % heads:
+        raise meta.bad("attention.head_count", heads, f"a number of heads that share a width of {hidden} evenly")
+    for key, value in (("head_count_kv", heads), ("key_length", hidden // heads), ("value_length", hidden // heads)):
+        meta.expect(f"attention.{key}", value)
+    if meta.get("attention.causal") is not False:
+        raise meta.bad("attention.causal", meta.get("attention.causal"), "false: encoders see both directions")
+    meta.skip("vocab_size", "tensor_data_layout")  # the table's rows count; the layout is told by the architecture
+    meta.skip("pooling_type", "classifier.output_labels")  # of what follows the encoder
+    tables = {name: src.rows(f"{name}.weight") if src.has(f"{name}.weight") else 0 for name in _GGUF_TABLES}
+    positions = meta.whole("context_length")
+    if tables["position_embd"]:
+        positions = min(positions, tables["position_embd"])
+    fields: dict[str, Any] = {
+        "hidden": hidden,
+        "heads": heads,
+        "head_dim": hidden // heads,
+        "ffn": meta.whole("feed_forward_length"),
+        "vocab": src.rows("token_embd.weight"),
+        "max_positions": src.max_len(positions),
+        "scale": (hidden // heads) ** -0.5,
+        "layers": (EncoderLayerSpec(),) * meta.whole("block_count"),
+        "norm_eps": meta.number("attention.layer_norm_epsilon"),
+        "num_learned_positions": tables["position_embd"],
+        "num_token_types": tables["token_types"],
+        "has_qkv_bias": src.has("blk.0.attn_q.bias") or src.has("blk.0.attn_qkv.bias"),
+        "has_o_bias": src.has("blk.0.attn_output.bias"),
+        "has_up_bias": src.has("blk.0.ffn_up.bias"),
+        "has_down_bias": src.has("blk.0.ffn_down.bias"),
+    }
+    return EncoderSpec(family=family, **{**fields, **more})
+
+
+_GGUF_TABLES = ("position_embd", "token_types")
 
 
 def full_window(window: int | None, max_len: int) -> int:

@@ -9,11 +9,12 @@ Which one a checkpoint is of shows in its tensors, for both describe themselves 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from octavo.engine.errors import ModelError
 from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec
-from octavo.engine.models.family import EncoderFamily, Source
-from octavo.engine.models.names import Names
+from octavo.engine.models.family import EncoderFamily, Source, gguf_encoder
+from octavo.engine.models.names import GGUF_ENCODER, Names
 from octavo.platforms.types import Activation
 
 _PREFIX = "bert."
@@ -90,10 +91,27 @@ def slopes(heads: int) -> list[float]:
     return series if below == heads else series + slopes(2 * below)[::2][: heads - below]
 
 
+def from_gguf(src: Source) -> EncoderSpec:
+    """GGUF `jina-bert-v2` of the text models. Files of the code model have a norm more, whose place they leave open."""
+    if src.has("blk.0.attn_q_norm.weight") or src.has("blk.0.attn_norm_2.weight"):
+        raise ModelError(
+            f"{src.cfg.where}: JinaBERT of the code model (blk.0.attn_q_norm, blk.0.attn_norm_2) is not served from GGUF files; "
+            "use safetensors"
+        )
+    src.cfg.expect("attention.max_alibi_bias", 8.0)
+    spec = gguf_encoder(src, "jina_bert", activation="gelu", is_gated=True)
+    return replace(spec, alibi=tuple(slopes(spec.heads)))
+
+
 _HARMLESS = ("*embeddings.position_ids", "*embeddings.token_type_ids", "pooler.dense.*", "*.pooler.dense.*", "cls.*")
 JINA_BERT = EncoderFamily(
     "jina_bert",
     from_hf,
     Names(_TEXT, optional_prefix=_PREFIX, harmless=_HARMLESS),
     (Names(_CODE, optional_prefix=_PREFIX, harmless=_HARMLESS),),
+    from_gguf=from_gguf,
+    gguf=(
+        Names({**GGUF_ENCODER, "gate": "blk.{layer}.ffn_gate"}),
+        Names({role: name for role, name in GGUF_ENCODER.items() if role != "up"} | {"gate_up": GGUF_ENCODER["up"]}),
+    ),
 )

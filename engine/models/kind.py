@@ -1,5 +1,5 @@
-"""What a model gives, from its description alone: tokens, vectors, scores. Reads config.json and modules.json, no weight; imports
-no family."""
+"""What a model gives, from its description alone: tokens, vectors, scores. Reads config.json and modules.json, or a GGUF file's
+header, no weight; imports no family."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from octavo.engine.errors import ModelError
+from octavo.engine.models.gguf_pooling import is_gguf_encoder, pooling_of, ranks
 from octavo.engine.models.head_kinds import kind_of as head_of
 from octavo.engine.models.registry import BARE, ENCODERS, SCORED
 
@@ -48,7 +50,10 @@ def kind_of(model: str | os.PathLike[str]) -> Kind:
     path = Path(model)
     folder = path if path.is_dir() else path.parent
     if path.suffix == ".gguf":
-        return "generate"
+        return _of_gguf(path)
+    if path.is_dir() and not (path / "config.json").exists() and not (path / "modules.json").exists():
+        files = sorted(path.glob("*.gguf"))
+        return _of_gguf(files[0]) if files else "generate"
     if (folder / "modules.json").is_file():
         return _of_modules(folder)
     name = _architecture(folder)
@@ -78,6 +83,23 @@ def _of_modules(folder: Path) -> Kind:
         return "sequence"
     head = head_of(_architecture(folder / listed[0].path)) if kinds == ["Transformer"] else None
     return head if head in ("sequence", "token") else "embed"
+
+
+def _of_gguf(path: Path) -> Kind:
+    """The same of a GGUF file: an encoder's, or a decoder's that says how to pool."""
+    from octavo.engine.loading.gguf import GGUFFile  # of no use to other models
+
+    try:
+        file = GGUFFile.open(path)
+        try:
+            if ranks(file.metadata, file.tensors, str(path)):
+                return "sequence"
+            makes_vectors = is_gguf_encoder(file.metadata) or pooling_of(file.metadata, str(path)) != "none"
+            return "embed" if makes_vectors else "generate"
+        finally:
+            file.close()
+    except (OSError, ModelError):
+        return "generate"
 
 
 def _architecture(folder: Path) -> str:

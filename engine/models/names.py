@@ -52,6 +52,23 @@ GGUF: dict[str, str] = {
     "down": "blk.{layer}.ffn_down",
 }
 
+GGUF_ENCODER: dict[str, str] = {
+    "tokens": "token_embd",
+    "positions": "position_embd",
+    "token_types": "token_types",
+    "embedding_norm": "token_embd_norm",
+    "qkv": "blk.{layer}.attn_qkv",
+    "q": "blk.{layer}.attn_q",
+    "k": "blk.{layer}.attn_k",
+    "v": "blk.{layer}.attn_v",
+    "o": "blk.{layer}.attn_output",
+    "after_attn": "blk.{layer}.attn_output_norm",
+    "up": "blk.{layer}.ffn_up",
+    "down": "blk.{layer}.ffn_down",
+    "after_ffn": "blk.{layer}.layer_output_norm",
+}
+"""Of encoders whose norms follow the sums."""
+
 
 @dataclass(frozen=True)
 class Names:

@@ -7,14 +7,15 @@ Sources: Nussbaum et al. 2024; transformers `nomic_bert`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from octavo.engine.errors import ModelError
 from octavo.engine.models import rope
 from octavo.engine.models.activation import activation
 from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec
-from octavo.engine.models.family import EncoderFamily, Source
-from octavo.engine.models.names import Names
+from octavo.engine.models.family import EncoderFamily, Source, gguf_encoder
+from octavo.engine.models.names import GGUF_ENCODER, Names
 
 _LAYER = "encoder.layers.{layer}."
 _ROLES = {
@@ -108,4 +109,20 @@ def _older(src: Source) -> tuple[dict[str, Any], rope.Params, int]:
     return fields, params, positions
 
 
-NOMIC_BERT = EncoderFamily("nomic_bert", from_hf, Names(_ROLES))
+def from_gguf(src: Source) -> EncoderSpec:
+    """GGUF `nomic-bert`."""
+    spec = gguf_encoder(src, "nomic_bert", activation="silu", is_gated=True)
+    meta = src.cfg
+    meta.expect("rope.dimension_count", spec.head_dim)
+    turn = rope.build(
+        rope.gguf_params(meta),
+        head_dim=spec.head_dim,
+        max_len=spec.max_positions,
+        max_positions=meta.whole("context_length"),
+        where=meta.where,
+    )
+    return replace(spec, layers=(EncoderLayerSpec(turn),) * len(spec.layers))
+
+
+_GGUF = Names({**GGUF_ENCODER, "gate": "blk.{layer}.ffn_gate"})
+NOMIC_BERT = EncoderFamily("nomic_bert", from_hf, Names(_ROLES), from_gguf=from_gguf, gguf=(_GGUF,))

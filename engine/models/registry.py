@@ -109,6 +109,13 @@ GGUF: dict[str, tuple[str, str]] = {
     "gpt2": ("gpt2", "FAMILY"),
 }
 
+#: the same of encoders
+GGUF_ENCODERS: dict[str, tuple[str, str]] = {
+    "bert": ("bert", "BERT"),
+    "nomic-bert": ("nomic_bert", "NOMIC_BERT"),
+    "jina-bert-v2": ("jina_bert", "JINA_BERT"),
+}
+
 
 def hf_family(architecture: str, where: str) -> Family:
     """The family of a Hugging Face architecture name. ModelError listing what is known."""
@@ -135,6 +142,8 @@ def bare_family(architecture: str, where: str) -> Family:
 
 def gguf_family(architecture: str, where: str) -> Family:
     """The family of a GGUF architecture name. ModelError listing what is known."""
+    if architecture in GGUF_ENCODERS:
+        raise ModelError(f"{where}: {architecture} is an encoder: it gives vectors, not tokens; use octavo.Embedder")
     family: Family = _family(GGUF, architecture, where)
     return family
 
@@ -142,6 +151,12 @@ def gguf_family(architecture: str, where: str) -> Family:
 def encoder_family(architecture: str, where: str) -> EncoderFamily:
     """The family of an encoder's architecture name. ModelError listing what is known."""
     family: EncoderFamily = _family(ENCODERS, architecture, where)
+    return family
+
+
+def gguf_encoder_family(architecture: str, where: str) -> EncoderFamily:
+    """The family of a GGUF architecture name of encoders. ModelError listing what is known, decoders included."""
+    family: EncoderFamily = _family({**GGUF_ENCODERS, **GGUF}, architecture, where)
     return family
 
 

@@ -56,8 +56,9 @@ class CheckpointSource:
         return tensor in self.checkpoint
 
     def rows(self, tensor: str) -> int:
-        """The tensor's first dimension."""
-        return self.checkpoint.info(tensor).shape[0]
+        """The matrix's first dimension; GGUF files may store one of a single row as a vector."""
+        shape = self.checkpoint.info(tensor).shape
+        return 1 if len(shape) == 1 else shape[0]
 
     def floats(self, tensor: str) -> list[float]:
         """A small tensor's values, claimed; empty if absent."""
@@ -84,16 +85,16 @@ def describe(
     """
     where = checkpoint.describe()
     schemes: tuple[Scheme, ...] = ()
-    first = checkpoint.files[0]
-    if isinstance(first, GGUFFile):
-        architecture = first.metadata.get("general.architecture")
-        if not isinstance(architecture, str):
-            raise ModelError(f"{where}: general.architecture is missing; it must name the model's architecture")
+    if checkpoint.kind == "gguf":
+        architecture, cfg = _gguf(checkpoint)
         family = registry.gguf_family(architecture, where)
-        cfg = Description(first.metadata, where, prefix=f"{architecture}.")
-        names, read = family.gguf, family.from_gguf
-        if names is None or read is None:
-            raise ModelError(f"{where}: {family.name} is not served from GGUF files; use safetensors")
+        pooling = cfg.get("pooling_type")
+        if pooling:
+            raise ModelError(
+                f"{where}: {architecture}.pooling_type is {pooling}: the model gives vectors or scores, not tokens; use "
+                "octavo.Embedder"
+            )
+        names, read = _of_gguf(family, where)
     else:
         family = registry.hf_family(architecture_of(config, where), where)
         cfg = Description(config or {}, where)
@@ -108,6 +109,11 @@ def describe_bare(
 ) -> tuple[DecoderSpec, Names, tuple[Scheme, ...]]:
     """The same of a decoder that serves as an embedder, with its head or saved without."""
     where = checkpoint.describe()
+    if checkpoint.kind == "gguf":
+        architecture, cfg = _gguf(checkpoint)
+        names, read = _of_gguf(registry.gguf_family(architecture, where), where)
+        cfg.skip("pooling_type")  # of what follows the decoder
+        return _read(read, CheckpointSource(cfg, checkpoint, max_len)), names, ()
     family = registry.bare_family(architecture_of(config, where), where)
     cfg = Description(config or {}, where)
     schemes = read_schemes(cfg)
@@ -120,11 +126,13 @@ def describe_encoder(
 ) -> tuple[EncoderFamily, EncoderSpec, Names, tuple[Scheme, ...]]:
     """The same of an encoder."""
     where = checkpoint.describe()
-    if isinstance(checkpoint.files[0], GGUFFile):
-        raise ModelError(
-            f"{where}: GGUF files are read as models that generate text (octavo.LLM, octavo serve); vectors and scores need a "
-            "folder with config.json and safetensors"
-        )
+    if checkpoint.kind == "gguf":
+        architecture, cfg = _gguf(checkpoint)
+        family = registry.gguf_encoder_family(architecture, where)
+        if family.from_gguf is None:
+            raise ModelError(f"{where}: {family.name} is not served from GGUF files; use safetensors")
+        spec = _read(family.from_gguf, CheckpointSource(cfg, checkpoint, max_len))
+        return family, spec, _names(family.gguf, checkpoint), ()
     family = registry.encoder_family(architecture_of(config, where), where)
     cfg = Description(config or {}, where)
     schemes = read_schemes(cfg)
@@ -132,24 +140,45 @@ def describe_encoder(
     return (
         family,
         _read(family.from_hf, CheckpointSource(cfg, checkpoint, max_len)),
-        _names(family, checkpoint),
+        _names((family.hf, *family.others), checkpoint),
         schemes,
     )
 
 
-def _names(family: EncoderFamily, checkpoint: Checkpoint) -> Names:
+def _gguf(checkpoint: Checkpoint) -> tuple[str, Description]:
+    """The architecture that a GGUF file names, and what it says of it."""
+    where, first = checkpoint.describe(), checkpoint.files[0]
+    assert isinstance(first, GGUFFile)
+    architecture = first.metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise ModelError(f"{where}: general.architecture is missing; it must name the model's architecture")
+    return architecture, Description(first.metadata, where, prefix=f"{architecture}.")
+
+
+def _of_gguf(family: Family, where: str) -> tuple[Names, Callable[[Source], DecoderSpec]]:
+    """How a decoder's GGUF file is read."""
+    if family.gguf is None or family.from_gguf is None:
+        raise ModelError(f"{where}: {family.name} is not served from GGUF files; use safetensors")
+    return family.gguf, family.from_gguf
+
+
+def _names(spellings: tuple[Names, ...], checkpoint: Checkpoint) -> Names:
     """The spelling that the checkpoint's tensors have."""
-    for names in (family.hf, *family.others):
-        stems = [names.stem(role) for role in ("down", "up", "gate_up", "up_gate") if role in names.roles]
+    for names in spellings:
+        stems = [names.stem(role) for role in ("down", "up", "gate", "gate_up", "up_gate") if role in names.roles]
         for cut in ("", names.optional_prefix):
             if all(has_matrix(checkpoint, stem.removeprefix(cut)) for stem in stems):
                 return names
-    return family.hf
+    return spellings[0]
 
 
 def describe_head(checkpoint: Checkpoint, config: Mapping[str, Any] | None, family: EncoderFamily) -> HeadSpec:
     """The head of an encoder's checkpoint, which it must have. Keys that it does not read, the encoder has."""
     where = checkpoint.describe()
+    if checkpoint.kind == "gguf":
+        if family.gguf_head is None:
+            raise ModelError(f"{where}: scores of {family.name} are not served from GGUF files; use safetensors")
+        return family.gguf_head(CheckpointSource(_gguf(checkpoint)[1], checkpoint))
     architecture = architecture_of(config, where)
     kind = kind_of(architecture)
     if kind is None or family.head is None:

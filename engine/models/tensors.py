@@ -6,6 +6,7 @@ it are given back when `give_back` is called. A role's name comes from the famil
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from octavo.engine.errors import ModelError
@@ -152,6 +153,8 @@ class Tensors:
     def stored(self, name: str, shape: tuple[int, ...]) -> RawTensor:
         """The same of a tensor by its full name."""
         raw = raw_tensor(self.checkpoint, name)
+        if shape == (1, *raw.shape) and self.checkpoint.kind == "gguf":
+            raw = replace(raw, shape=shape)  # the format drops dimensions of 1
         if raw.shape != shape:
             raise ModelError(
                 f"{self.checkpoint.describe()}: tensor {name} has shape {list(raw.shape)}; "

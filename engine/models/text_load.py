@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.engine.loading.checkpoint import Checkpoint
+from octavo.engine.loading.gguf import GGUFFile
 from octavo.engine.models import registry
 from octavo.engine.models.text_encoder import TextEncoder
 from octavo.platforms.ops import Weights
@@ -23,9 +24,14 @@ def load_text_encoder(
 ) -> TextEncoder:
     """An `Encoder`, or a `BareDecoder` where the checkpoint is a decoder's; `options` are those of both loaders. `rows`: of a
     generator's head, whose logits make a score."""
-    listed = (config or {}).get("architectures")
-    name = str(listed[0]) if isinstance(listed, list) and len(listed) == 1 else ""
-    if registry.is_decoder(name) and (rows or not with_head or name in registry.SCORED):
+    first = checkpoint.files[0]
+    if isinstance(first, GGUFFile):
+        is_decoder = first.metadata.get("general.architecture") in registry.GGUF
+    else:
+        listed = (config or {}).get("architectures")
+        name = str(listed[0]) if isinstance(listed, list) and len(listed) == 1 else ""
+        is_decoder = registry.is_decoder(name) and bool(rows or not with_head or name in registry.SCORED)
+    if is_decoder:
         from octavo.engine.models.bare_decoder import load_bare
 
         return load_bare(checkpoint, weights, config=config, with_head=with_head, rows=rows, **options)

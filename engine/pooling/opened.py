@@ -18,6 +18,7 @@ from octavo.engine.models.head_kinds import kind_of
 from octavo.engine.models.registry import CAPPED, is_decoder
 from octavo.engine.models.text_encoder import TextEncoder
 from octavo.engine.models.text_load import load_text_encoder
+from octavo.engine.pooling import gguf
 from octavo.engine.pooling.modules import Pipeline, read_classifier, read_pipeline, transformer_folder
 from octavo.engine.pooling.outputs import Late
 from octavo.engine.pooling.questions import Question, question_of
@@ -76,11 +77,12 @@ def open_encoder(
     is_offline = config.is_offline or environment.is_offline
     source = resolve(config.model, cache_dir=cache_dir, is_offline=is_offline, progress=progress)
     folder = source.path if source.path.is_dir() else source.path.parent
-    inner = transformer_folder(folder)
+    inner = folder if source.path.suffix == ".gguf" else transformer_folder(folder)
     files = open_model(source.path if inner == folder else inner, needs_tokenizer=needs_tokenizer)
+    is_gguf = files.kind == "gguf"  # which says itself what a folder's other files say
     try:
         question = question_of(folder, files, config.tokenizer)
-        gives_scores = files.kind != "gguf" and kind_of(files.architecture) in ("sequence", "token")
+        gives_scores = gguf.gives_scores(files) if is_gguf else kind_of(files.architecture) in ("sequence", "token")
         if with_head is None:
             with_head = gives_scores or question is not None
         refuse_other_use(files, folder, question, with_head=with_head)
@@ -98,7 +100,7 @@ def open_encoder(
             max_len=config.max_model_len,
             expand=change.is_expanding,
             quantize=change.quantization,
-            with_head=with_head or needs_head(folder, files.architecture),
+            with_head=with_head or (not is_gguf and needs_head(folder, files.architecture)),
             rows=() if question is None else question.rows,
         )
         pipeline = _pipeline(folder, files, encoder, question, with_head=with_head)
@@ -130,6 +132,11 @@ def _pipeline(
         "tokenizer_config": files.tokenizer_config,
     }
     width = 0 if encoder.head is None else encoder.head.out.num_out
+    if files.kind == "gguf":
+        spec = encoder.spec
+        if with_head:
+            return gguf.read_gguf_scores(width, spec.max_positions)
+        return gguf.read_gguf(files, hidden=spec.hidden, max_tokens=spec.max_positions)
     if with_head:
         is_compared = question is not None and bool(question.rows)
         return read_classifier(folder, num_labels=1 if is_compared else width, question=question, **said)
@@ -147,7 +154,8 @@ def refuse_other_use(files: ModelFiles, folder: Path, question: Question | None,
     """ModelError for a classifier that is opened for vectors, for an encoder of vectors that is opened for scores, and for a
     decoder whose folder does not say how vectors are made of its hidden states."""
     if files.kind == "gguf":
-        return  # refused where it is loaded
+        gguf.refuse_other_use(files, with_head=with_head)
+        return
     kind, name = kind_of(files.architecture), files.architecture
     is_classifier = kind in ("sequence", "token") or question is not None
     if is_classifier and not with_head:

@@ -32,6 +32,8 @@ SPACE = "\u2581"  # SentencePiece's visible space
 RAW_BPE = frozenset({"gemma4", "granite-embed-multi-311m", "sarvam-moe"})
 # Byte-level models that end every text with a separator, as RoBERTa does.
 _WITH_SEPARATOR = frozenset({"jina-v1-en", "jina-v2-code", "roberta-bpe"})
+# Architectures whose files have RoBERTa's special tokens where the tokenizer is not word pieces.
+_ROBERTA_LIKE = frozenset({"bert", "jina-bert-v2"})
 # Control tokens that mark the end of a turn in chat models; generation ends at any of them.
 _TURN_ENDS = frozenset(
     {
@@ -107,8 +109,12 @@ class TokenizerKeys:
         return {
             i: AddedToken(text, special=i in special, normalized=False)
             for i in np.flatnonzero(is_special | (self.types == USER_DEFINED)).tolist()
-            if (text := self.tokens[i])
+            if (text := self.tokens[i] if i in special else self.spelled(self.tokens[i]))
         }
+
+    def spelled(self, text: str) -> str:
+        """A token as its user wrote it: word pieces are stored with a mark in front of those that begin a word."""
+        return text.removeprefix(SPACE) if self.model == "bert" else text
 
     @cached_property
     def family(self) -> PreTokenizer:
@@ -145,6 +151,14 @@ class TokenizerKeys:
             return None  # writers store -1 or 2^32 - 1 for "none"
         return int(value)
 
+    def unknown_id(self) -> int | None:
+        """The unknown token, by its key; where a unigram file lacks that, by its type."""
+        declared = self.token_id("unknown")
+        if declared is not None or self.model != "t5":
+            return declared
+        typed = np.flatnonzero(self.types == UNKNOWN)
+        return int(typed[0]) if len(typed) else None
+
     def separator_id(self) -> int | None:
         for name in ("seperator", "separator", "eos"):  # the first spelling is the specification's
             found = self.token_id(name)
@@ -164,7 +178,7 @@ class TokenizerKeys:
         return tuple(i for i in (prefix,) if i is not None), tuple(i for i in (suffix,) if i is not None)
 
     def add_post_processor(self, rust: RustTokenizer) -> None:
-        """Have the tokenizer put those ids around a text, and BERT's separator between two texts."""
+        """Have the tokenizer put those ids around a text, and BERT's separator between two texts, RoBERTa's twice."""
         from tokenizers import processors
 
         prefix, suffix = self.affixes()
@@ -174,9 +188,11 @@ class TokenizerKeys:
         names = {index: f"S{index}" for index in (*prefix, *suffix)}
         before, after = [f"{names[i]}:0" for i in prefix], [f"{names[i]}:0" for i in suffix]
         second = "1" if self.model == "bert" else "0"
+        is_roberta = self.model != "bert" and self.metadata.get("general.architecture") in _ROBERTA_LIKE
+        between = [*after, *after] if is_roberta else after
         rust.post_processor = processors.TemplateProcessing(
             single=[*before, "$A:0", *after],
-            pair=[*before, "$A:0", *after, f"$B:{second}", *(f"{names[i]}:{second}" for i in suffix)],
+            pair=[*before, "$A:0", *between, f"$B:{second}", *(f"{names[i]}:{second}" for i in suffix)],
             special_tokens=[{"id": name, "ids": [i], "tokens": [self.tokens[i]]} for i, name in names.items()],
         )
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.engine.errors import ModelError
 from octavo.engine.text.gguf_excerpt import ExcerptVocabulary
-from octavo.engine.text.gguf_keys import BYTE, NORMAL, RAW_BPE, SPACE, TokenizerKeys
+from octavo.engine.text.gguf_keys import BYTE, NORMAL, RAW_BPE, SPACE, USER_DEFINED, TokenizerKeys
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
@@ -56,7 +56,7 @@ def build_gguf_tokenizer(metadata: Mapping[str, Any], *, in_excerpts: bool = Fal
         bos_id=reader.bos_id,
         eos_ids=reader.eos_ids(),
         pad_id=reader.token_id("padding"),
-        unk_id=reader.token_id("unknown"),
+        unk_id=reader.unknown_id(),
         chat_templates=reader.chat_templates(),
     )
 
@@ -141,6 +141,8 @@ def _build_bert(reader: TokenizerKeys) -> RustTokenizer:
     for index, (text, kind) in enumerate(zip(reader.texts, reader.types.tolist(), strict=True)):
         if kind == NORMAL and not (text.startswith("[") and text.endswith("]")):
             text = text[1:] if text.startswith(SPACE) else "##" + text
+        elif kind == USER_DEFINED:
+            text = reader.spelled(text)
         vocab.setdefault(text, index)
     is_lower = reader.flag("normalizer.lowercase", all(text == text.lower() for text in vocab if text[:1] != "["))
     unk = reader.unk_token() or "[UNK]"
@@ -158,7 +160,7 @@ def _build_t5(reader: TokenizerKeys) -> RustTokenizer:
 
     pieces = list(zip(reader.vocab(), reader.scores().tolist(), strict=True))
     has_bytes = BYTE in reader.types
-    rust = Tokenizer(models.Unigram(pieces, unk_id=reader.token_id("unknown") or 0, byte_fallback=has_bytes))
+    rust = Tokenizer(models.Unigram(pieces, unk_id=reader.unknown_id() or 0, byte_fallback=has_bytes))
     steps: list[Any] = []
     charsmap = reader.array("precompiled_charsmap")
     if charsmap:

@@ -152,8 +152,10 @@ def test_a_model_without_prompts_says_what_takes_their_place(folder: Folder) -> 
         opened(folder("mean")).embed("a cat", prompt_name="query")
 
 
-def test_a_gguf_file_is_told_what_reads_it(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"tiny\.gguf: GGUF files are read as models that generate text \(octavo\.LLM"):
+def test_a_generators_gguf_file_is_told_what_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"tiny\.gguf: llama is a decoder without llama\.pooling_type.*octavo\.LLM runs"
+    ):
         opened(tiny_gguf.write_gguf("llama", tmp_path / "tiny.gguf"))
 
 

@@ -59,13 +59,21 @@ def tensors_of(case: str) -> Tensors:
     return {**_renamed(case, CASES[case][0], config), **_rope_tensors(config)}
 
 
-def write_tensors(case: str, tensors: dict[str, tuple[str, NDArray[np.float32]]], path: Path) -> Path:
-    """Writes the case's metadata and `tensors` (name -> format to pack to, values)."""
+def write_tensors(
+    case: str,
+    tensors: dict[str, tuple[str, NDArray[np.float32]]],
+    path: Path,
+    *,
+    more: dict[str, Any] | None = None,
+) -> Path:
+    """Writes the case's metadata, `more` of it, and `tensors` (name -> format to pack to, values)."""
     architecture, config = CASES[case][0], config_of(case)
     writer = GGUFWriter()
     writer.add("general.architecture", architecture)
     for key, value in _metadata(architecture, config).items():
         writer.add(f"{architecture}.{key}", value)
+    for key, value in (more or {}).items():
+        writer.add(key, value)
     for name, (form, values) in tensors.items():
         packed = pack(form, np.ascontiguousarray(values))
         writer.add_tensor(name, form, values.shape, np.ascontiguousarray(packed).view(np.uint8))

@@ -274,7 +274,7 @@ async def _load(
             from octavo.engine.pooling.modules import transformer_folder
 
             folder = model if model.is_dir() else model.parent
-            return load_text(tokenizer or transformer_folder(folder))
+            return load_text(tokenizer or (model if model.suffix == ".gguf" else transformer_folder(folder)))
         text = load_text(tokenizer or model, template=template)
         if text.template is not None:
             text.template.compile()

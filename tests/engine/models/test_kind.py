@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from octavo.engine.loading.gguf_writer import GGUFWriter
 from octavo.engine.models.kind import gives_vectors, kind_of
 
 
@@ -25,6 +27,36 @@ def test_architectures(tmp_path: Path, architectures: list[str] | None, expected
     assert gives_vectors(tmp_path) is expected
     assert gives_vectors(tmp_path / "model.safetensors") is expected
     assert not gives_vectors(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "keys", "tensors", "expected"),
+    [
+        ("bert", {}, (), "embed"),
+        ("nomic-bert", {"nomic-bert.pooling_type": 1}, (), "embed"),
+        ("bert", {"bert.pooling_type": 4}, (), "sequence"),
+        ("bert", {}, ("cls.output.weight",), "sequence"),
+        ("qwen3", {}, (), "generate"),
+        ("qwen3", {"qwen3.pooling_type": 0}, (), "generate"),
+        ("qwen3", {"qwen3.pooling_type": 3}, (), "embed"),
+        ("qwen3", {"qwen3.pooling_type": 7}, (), "generate"),
+        ("llama", {}, ("cls.weight",), "generate"),
+    ],
+)
+def test_gguf_files(
+    architecture: str, keys: dict[str, int], tensors: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    writer = GGUFWriter()
+    writer.add("general.architecture", architecture)
+    for key, value in keys.items():
+        writer.add(key, value)
+    for name in tensors:
+        writer.add_tensor(name, "f32", (4,), np.zeros(16, np.uint8))
+    writer.write(tmp_path / "model.gguf")
+    assert kind_of(tmp_path / "model.gguf") == expected
+    assert kind_of(tmp_path) == expected  # the only file there
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert kind_of(tmp_path / "model.gguf") == "generate"
 
 
 def test_a_module_list_is_that_of_a_model_of_vectors(tmp_path: Path) -> None:

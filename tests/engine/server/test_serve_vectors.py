@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 from tests.engine.server.conftest import wait_until
-from tests.golden import tiny_sentences
+from tests.golden import tiny_encoder_gguf, tiny_sentences
 
 from octavo.engine.embedder import Embedder
 
@@ -108,3 +108,17 @@ def test_options_of_the_other_kind_are_refused(folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
     assert done.returncode == 2 and "this model gives vectors and knows no chat" in done.stderr
+
+
+def test_a_gguf_file_of_an_encoder_is_served_as_its_folder_is(folder: Path, tmp_path: Path) -> None:
+    file = tiny_encoder_gguf.write_folder(folder, tmp_path / "tiny.gguf")
+    served = Served(file)
+    try:
+        texts = list(tiny_sentences.TEXTS)
+        wanted = Embedder(folder, platform="reference", num_threads=1).embed(texts)
+        answer = served.embed(texts)
+        assert answer.status_code == 200, answer.text
+        found = np.array([item["embedding"] for item in answer.json()["data"]], np.float32)
+        assert found.tobytes() == wanted.tobytes()
+    finally:
+        served.end()

@@ -18,7 +18,7 @@ from tests.engine.text.vocabularies import (
 )
 from tests.golden.make_tokenizer_golden import sentencepiece_lines
 from tokenizers import Tokenizer as Rust
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from octavo.engine.errors import ModelError
 from octavo.engine.loading.gguf import GGUFFile
@@ -185,3 +185,79 @@ def test_every_pre_tokenizer_name_builds_and_loses_no_character() -> None:
     for name, family in PRE_TOKENIZERS.items():
         pieces = family.build().pre_tokenize_str("Hello wOrld's 12345 漢字\n\n  x?! é")
         assert sum(end - start for _, (start, end) in pieces) >= 30, name
+
+
+def _xlm_roberta() -> tuple[Rust, dict[str, object]]:
+    """A unigram tokenizer as XLM-RoBERTa's tokenizer.json has it, and the keys that converters write of it."""
+    words = [
+        "\u2581the",
+        "\u2581cat",
+        "\u2581mat",
+        "s",
+        "\u2581",
+        "\u2581sat",
+        "a",
+        "t",
+        "\u2581東京",
+        "東",
+        "ly",
+        ",",
+        ".",
+    ]
+    pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces += [(word, -2.0 - place / 7) for place, word in enumerate(words)]
+    original = Rust(models.Unigram([*pieces, ("<mask>", 0.0)], unk_id=3))
+    original.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    )
+    original.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    original.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    metadata: dict[str, object] = {
+        "general.architecture": "bert",
+        "tokenizer.ggml.model": "t5",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": [text for text, _ in pieces] + ["<mask>"],
+        "tokenizer.ggml.scores": [score for _, score in pieces] + [0.0],
+        "tokenizer.ggml.token_type": [3, 3, 3, 2] + [1] * len(words) + [3],
+        "tokenizer.ggml.add_space_prefix": True,
+        "tokenizer.ggml.remove_extra_whitespaces": True,
+        "tokenizer.ggml.token_type_count": 1,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 3,
+        "tokenizer.ggml.seperator_token_id": 2,
+        "tokenizer.ggml.padding_token_id": 1,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.ggml.add_eos_token": True,
+    }
+    return original, metadata
+
+
+@pytest.mark.parametrize("text", ["the cat sat", "  the  cats ,mat. ", "東京 東 x", "", " ", "catly\u2581mat", "zz zz"])
+def test_xlm_robertas_ids_equal_the_original(text: str) -> None:
+    original, metadata = _xlm_roberta()
+    tokenizer = Tokenizer.from_gguf(metadata)
+    assert tokenizer.encode(text) == original.encode(text).ids
+    encoding = original.encode(text, "the mat")
+    assert tokenizer.encode_pair(text, "the mat") == (encoding.ids, encoding.type_ids)
+
+
+def test_an_unknown_token_that_is_not_named_is_the_one_of_that_type() -> None:
+    original, metadata = _xlm_roberta()
+    del metadata["tokenizer.ggml.unknown_token_id"]
+    assert Tokenizer.from_gguf(metadata).encode("cat x") == original.encode("cat x").ids
+
+
+def test_t5s_pairs_have_one_separator() -> None:
+    _, metadata = _xlm_roberta()
+    tokenizer = Tokenizer.from_gguf({**metadata, "general.architecture": "t5", "tokenizer.ggml.add_bos_token": False})
+    assert tokenizer.encode_pair("the", "cat")[0] == [4, 2, 5, 2]
+
+
+def test_words_that_a_user_added_are_spelled_without_the_mark_of_their_start() -> None:
+    metadata = _bert_metadata(["\u2581cat", "\u2581<tag>"])
+    types = [*[3] * 5, 1, 4]
+    tokenizer = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.token_type": types})
+    assert tokenizer.encode("cat<tag> cat", add_special=False) == [5, 6, 5]
