@@ -120,7 +120,9 @@ GGUF_ENCODERS: dict[str, tuple[str, str]] = {
 def hf_family(architecture: str, where: str) -> Family:
     """The family of a Hugging Face architecture name. ModelError listing what is known."""
     if architecture in ENCODERS:
-        raise ModelError(f"{where}: {architecture} is an encoder: it gives vectors, not tokens; use octavo.Embedder")
+        ranks = architecture.endswith(("ForSequenceClassification", "ForTokenClassification"))
+        gives, use = ("scores", "octavo.Reranker or octavo.Classifier") if ranks else ("vectors", "octavo.Embedder")
+        raise ModelError(f"{where}: {architecture} is an encoder: it gives {gives}, not tokens; use {use}")
     if architecture in BARE:
         raise ModelError(f"{where}: {architecture} is a decoder without a head: it gives vectors; use octavo.Embedder")
     if architecture in SCORED:

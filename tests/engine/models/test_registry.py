@@ -30,3 +30,17 @@ def test_an_unknown_name_lists_the_known_and_the_nearest() -> None:
         registry.hf_family("LLamaForCausalLM", "x")
     with pytest.raises(ModelError, match="'mamba' is not served; served are llama, "):
         registry.gguf_family("mamba", "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("BertModel", "it gives vectors, not tokens; use octavo.Embedder"),
+        ("BertForMaskedLM", "it gives vectors, not tokens; use octavo.Embedder"),
+        ("BertForSequenceClassification", r"it gives scores, not tokens; use octavo\.Reranker or octavo\.Classifier"),
+        ("DebertaV2ForTokenClassification", r"it gives scores, not tokens; use octavo\.Reranker or octavo\.Classifier"),
+    ],
+)
+def test_an_encoder_asked_for_tokens_is_told_what_runs_it(name: str, use: str) -> None:
+    with pytest.raises(ModelError, match=f"{name} is an encoder: {use}"):
+        registry.hf_family(name, "folder")
