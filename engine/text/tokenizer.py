@@ -150,11 +150,14 @@ class Tokenizer:
         return self._vocabulary.token_to_id(text)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The raw bytes of a token, special ones included (their spelling in UTF-8)."""
+        """The raw bytes of a token, special ones included (their spelling in UTF-8); none for ids beyond the vocabulary, which
+        heads with rows to spare can draw."""
         found = self._bytes.get(token_id)
         if found is None:
             content = self._added.get(token_id)
             if content is None:
+                if token_id >= self.vocab_size:
+                    return b""
                 found = self._spelling.to_bytes(self.token(token_id))
             elif self._spelling.kind == SENTENCEPIECE and token_id not in self._special:
                 found = content.replace("\u2581", " ").encode()

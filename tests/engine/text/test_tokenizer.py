@@ -18,6 +18,7 @@ from tests.engine.text.vocabularies import (
 from tokenizers import AddedToken, processors
 
 from octavo.engine.errors import ModelError, RequestError
+from octavo.engine.text.detokenizer import Detokenizer
 from octavo.engine.text.spans import Trust
 from octavo.engine.text.tokenizer import Tokenizer
 
@@ -52,9 +53,17 @@ def test_bytes_of_byte_tokens_words_and_control_tokens() -> None:
     chatml = chatml_tokenizer()
     assert b"".join(chatml.token_bytes(i) for i in chatml.encode("né 👍🏽\x00")) == "né 👍🏽\x00".encode()
     with pytest.raises(RequestError, match="not in the vocabulary"):
-        chatml.token_bytes(999_999_999)
+        chatml.token(999_999_999)
     with pytest.raises(RequestError):
         chatml.token_bytes(-1)
+
+
+def test_tokens_that_heads_have_beyond_the_vocabulary_are_no_text() -> None:
+    chatml = chatml_tokenizer()
+    ids = chatml.encode("one two")
+    beyond = [chatml.vocab_size, chatml.vocab_size + 63]
+    assert chatml.token_bytes(beyond[0]) == b"" and chatml.decode([*beyond, *ids, *beyond]) == "one two"
+    assert Detokenizer(chatml).push([ids[0], *beyond, *ids[1:]]) == "one two"
 
 
 def test_chat_prompt_has_exactly_one_bos() -> None:
