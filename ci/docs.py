@@ -45,6 +45,7 @@ _IN_GGUF = {
     **dict.fromkeys(("RobertaForSequenceClassification", "XLMRobertaForSequenceClassification"), "bert"),
     "NomicBertModel": "nomic-bert",
     "JinaBertModel": "jina-bert-v2",
+    "ModernBertModel": "modern-bert",
 }
 
 

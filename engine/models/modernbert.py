@@ -7,16 +7,17 @@ transformers `modernbert`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from octavo.engine.errors import ModelError
 from octavo.engine.models import rope
 from octavo.engine.models.activation import activation
 from octavo.engine.models.encoder_spec import EncoderLayerSpec, EncoderSpec, layer_window
-from octavo.engine.models.family import EncoderFamily, Source
+from octavo.engine.models.family import EncoderFamily, Source, gguf_encoder
 from octavo.engine.models.head_kinds import HeadKind
 from octavo.engine.models.heads import HeadSpec, classification
-from octavo.engine.models.names import Names
+from octavo.engine.models.names import GGUF_ENCODER, Names
 from octavo.engine.models.reader import Description
 from octavo.platforms.types import Rope
 
@@ -101,6 +102,39 @@ def _rope(src: Source, kind: str, head_dim: int, max_positions: int) -> Rope:
     return rope.build(params, head_dim=head_dim, max_len=max_positions, max_positions=most, where=cfg.where)
 
 
+def from_gguf(src: Source) -> EncoderSpec:
+    """GGUF `modern-bert`. Its window is that of `local_attention`, its pattern how many layers there are to one that sees all."""
+    meta = src.cfg
+    if src.has("token_embd_norm.bias"):
+        raise ModelError(f"{meta.where}: norms with biases are not served from GGUF files; use safetensors")
+    spec = gguf_encoder(
+        src,
+        "modernbert",
+        norm_place="pre",
+        has_norm_bias=False,
+        is_gated=True,
+        activation=activation(meta, "hidden_act", "gelu"),
+    )
+    meta.expect("rope.dimension_count", spec.head_dim)
+    period = meta.whole("attention.sliding_window_pattern", 3)
+    if period < 1:
+        raise meta.bad("attention.sliding_window_pattern", period, "1 or more")
+    window = layer_window(meta.whole("attention.sliding_window") // 2, spec.max_positions)
+    params = rope.gguf_params(meta, theta=160000.0)
+    by_kind = (params, {**params, "rope_theta": meta.number("rope.freq_base_swa")})
+    most = meta.whole("context_length")
+    ropes = [
+        rope.build(one, head_dim=spec.head_dim, max_len=spec.max_positions, max_positions=most, where=meta.where)
+        for one in by_kind
+    ]
+    slides = [bool(index % period) for index in range(len(spec.layers))]
+    layers = tuple(
+        EncoderLayerSpec(ropes[slid], window if slid else 0, has_pre_attn_norm=index > 0)
+        for index, slid in enumerate(slides)
+    )
+    return replace(spec, layers=layers)
+
+
 def head(cfg: Description, kind: HeadKind) -> HeadSpec:
     """All heads of ModernBERT have a dense layer and a norm; a sequence is its first token or the mean of all."""
     common: dict[str, Any] = {
@@ -116,6 +150,17 @@ def head(cfg: Description, kind: HeadKind) -> HeadSpec:
     return classification(cfg, kind, pooling=cfg.text("classifier_pooling", "cls"), **common)
 
 
+_GGUF = {name: GGUF_ENCODER[name] for name in ("tokens", "embedding_norm", "qkv", "o", "down")} | {
+    "final_norm": "output_norm",
+    "pre_attn": "blk.{layer}.attn_norm",
+    "pre_ffn": "blk.{layer}.ffn_norm",
+    "gate_up": "blk.{layer}.ffn_up",
+}
 MODERNBERT = EncoderFamily(
-    "modernbert", from_hf, Names(_ROLES, optional_prefix="model.", harmless=("head.*", "decoder.*")), head=head
+    "modernbert",
+    from_hf,
+    Names(_ROLES, optional_prefix="model.", harmless=("head.*", "decoder.*")),
+    head=head,
+    from_gguf=from_gguf,
+    gguf=(Names(_GGUF),),
 )

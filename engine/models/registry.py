@@ -114,6 +114,7 @@ GGUF_ENCODERS: dict[str, tuple[str, str]] = {
     "bert": ("bert", "BERT"),
     "nomic-bert": ("nomic_bert", "NOMIC_BERT"),
     "jina-bert-v2": ("jina_bert", "JINA_BERT"),
+    "modern-bert": ("modernbert", "MODERNBERT"),
 }
 
 

@@ -29,6 +29,7 @@ CASES = {
     "distilbert": "bert",
     "nomic_bert": "nomic-bert",
     "jina_bert": "jina-bert-v2",
+    "modernbert": "modern-bert",
 }
 #: changes of config.json where GGUF cannot say what the case says
 CHANGES: dict[str, dict[str, Any]] = {"bert_masked": {"hidden_act": "gelu"}}
@@ -115,8 +116,17 @@ def _metadata(architecture: str, config: dict[str, Any]) -> dict[str, Any]:
         "embedding_length": config["dim" if is_distil else "hidden_size"],
         "feed_forward_length": config["hidden_dim" if is_distil else "intermediate_size"],
         "attention.head_count": config["n_heads" if is_distil else "num_attention_heads"],
-        "attention.layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+        "attention.layer_norm_epsilon": config.get("layer_norm_eps", config.get("norm_eps", 1e-12)),
     }
+    if architecture == "modern-bert":
+        found |= {
+            "attention.sliding_window": config["local_attention"],
+            "attention.sliding_window_pattern": config["global_attn_every_n_layers"],
+            "rope.freq_base": float(config["global_rope_theta"]),
+            "rope.freq_base_swa": float(config["local_rope_theta"]),
+            "rope.scaling.type": "none",
+            "hidden_act": config["hidden_activation"],
+        }
     if architecture == "nomic-bert":
         found["rope.freq_base"] = float(config["rope_parameters"]["rope_theta"])
     return found

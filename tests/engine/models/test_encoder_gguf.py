@@ -82,6 +82,14 @@ def test_quantized_matrices_run_as_stored(reference: Platform, tmp_path: Path) -
     assert bits(reference, stored, "bert") != bits(reference, wanted, "bert")  # products of rounded rows
 
 
+def test_modern_berts_without_the_second_base_are_refused(reference: Platform, tmp_path: Path) -> None:
+    """Its windowed layers have a base of their own, which no default could stand for."""
+    path = tiny_encoder_gguf.write_gguf("modernbert", tmp_path / "model.gguf")
+    path.write_bytes(path.read_bytes().replace(b"modern-bert.rope.freq_base_swa", b"modern-bert.rope.freq_base_sww"))
+    with pytest.raises(ModelError, match=r"modern-bert\.rope\.freq_base_swa is missing; it must be a finite number"):
+        opened(reference, path)
+
+
 def changed(tmp_path: Path, case: str, *, drop: str = "", add: dict[str, Any] | None = None, extra: str = "") -> Path:
     """A case's file without a tensor, with keys of metadata, or with a tensor more."""
     config = tiny_encoder_gguf.config_of(case)
