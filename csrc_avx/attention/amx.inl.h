@@ -103,9 +103,12 @@ inline void tile_scores(const Tile& tile, const TileOperands& on, const uint16_t
 struct WeightsInRow {
   static uint16_t* of(float* scores) { return reinterpret_cast<uint16_t*>(scores); }
   static void clear_unseen(const Row& row, BlockRange range, float* scores) {
-    uint16_t *first = of(scores) + range.first * kBlock % kSegment, *last = of(scores) + range.last * kBlock % kSegment;
-    for (int64_t i = 0; i < row.low - range.first * kBlock; ++i) first[i] = 0;
-    for (int64_t i = kBlock - 1; i > row.high - range.last * kBlock; --i) last[i] = 0;
+    const int64_t before = row.low - range.first * kBlock, last = row.high - range.last * kBlock;
+    const auto keep = [](uint16_t* block, __mmask32 seen) {  // in one store: tiles are loaded next
+      _mm512_storeu_si512(block, _mm512_maskz_loadu_epi16(seen, block));
+    };
+    if (before > 0) keep(of(scores) + range.first * kBlock % kSegment, ~__mmask32{0} << before);
+    if (last < kBlock - 1) keep(of(scores) + range.last * kBlock % kSegment, ~__mmask32{0} >> (kBlock - 1 - last));
   }
   template <class W, class KV>
   static void store(float* row, int64_t at, typename W::F e) {

@@ -124,12 +124,20 @@ struct Asking {
   }
 };
 
-// What the row does not see of its first and its last block.
+// What the row does not see of its first and its last block. Whole vectors: what is read next are whole lines, and a processor
+// hands on what was just stored only where one store holds it all.
+template <class V>
 inline void fill_unseen(const Row& row, BlockRange range, float* scores, float value) {
-  float* first = scores + range.first * kBlock % kSegment;
-  float* last = scores + range.last * kBlock % kSegment;
-  for (int64_t i = 0; i < row.low - range.first * kBlock; ++i) first[i] = value;
-  for (int64_t i = kBlock - 1; i > row.high - range.last * kBlock; --i) last[i] = value;
+  const int64_t before = row.low - range.first * kBlock, last = row.high - range.last * kBlock;
+  const auto fill = [&](float* x, int64_t from, int64_t to) {
+    const typename V::F low = V::broadcast(static_cast<float>(from)), high = V::broadcast(static_cast<float>(to));
+    for (int64_t i = 0; i < kBlock; i += V::kLanes) {
+      const typename V::F at = V::load(kCount + i), seen = V::select(V::lt(at, low), V::broadcast(value), V::load(x + i));
+      V::store(x + i, V::select(V::lt(high, at), V::broadcast(value), seen));
+    }
+  };
+  if (before > 0) fill(scores + range.first * kBlock % kSegment, before, kBlock);
+  if (last < kBlock - 1) fill(scores + range.last * kBlock % kSegment, 0, last);
 }
 
 // Nothing but a positive factor: it may come after the maximum, for rounding keeps order.
@@ -188,7 +196,7 @@ inline float largest(const float* x, int64_t count) {
 
 // Where weights go: in place, as float32.
 struct WeightsInPlace {
-  static void clear_unseen(const Row& row, BlockRange range, float* scores) { fill_unseen(row, range, scores, 0.0f); }
+  static void clear_unseen(const Row& row, BlockRange range, float* scores) { fill_unseen<vec::Native>(row, range, scores, 0.0f); }
   template <class W, class KV>
   static void store(float* row, int64_t at, typename W::F e) {
     if constexpr (KV::kRoundsWeights) e = round_bf16<W, true>(e);
@@ -218,7 +226,7 @@ __attribute__((flatten)) void to_weights(const ScoreRule& rule, const KV& kv, Ro
   using Rest = Several<V, kBlock % Wide::kLanes ? kBlock / V::kLanes : kSide>;
   const bool is_unscaled = is_plain<KV>(rule);
   if (!is_unscaled) finish_scores<V>(rule, kv, row, range, scores);
-  fill_unseen(row, range, scores, -__builtin_inff());
+  fill_unseen<V>(row, range, scores, -__builtin_inff());
   const int64_t begin = range.first * kBlock, end = (range.last + 1) * kBlock;
   const float factor = is_unscaled ? rule.scale : 1.0f;
   row.segment_max = largest<V>(scores + begin % kSegment, end - begin) * factor;
