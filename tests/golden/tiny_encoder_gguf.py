@@ -160,9 +160,14 @@ def _phantom(text: str) -> str:
 
 
 def write_folder(
-    folder: Path, path: Path, *, pooling: str | None = "mean", formats: dict[str, str] | None = None
+    folder: Path,
+    path: Path,
+    *,
+    pooling: str | None = "mean",
+    formats: dict[str, str] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> Path:
-    """A sentence-transformers folder of BERT's as a GGUF file, with its tokenizer and weights."""
+    """A sentence-transformers folder of BERT's as a GGUF file, with its tokenizer and weights; `more`: keys of metadata."""
     from octavo.engine.loading.checkpoint import Checkpoint
     from octavo.engine.models.raw import floats_of
     from octavo.engine.models.source import raw_tensor
@@ -179,5 +184,5 @@ def write_folder(
         renamed("bert", config, tensors),
         pooling=pooling,
         formats=formats,
-        more=word_pieces(folder),
+        more={**word_pieces(folder), **(more or {})},
     )

@@ -47,8 +47,14 @@ def test_vectors_are_the_folders_bit_for_bit(pooling: str, tmp_path: Path) -> No
     assert np.abs(np.linalg.norm(plain, axis=1) - 1).min() > 0.1
 
 
-def test_token_ids_are_those_of_the_folders_tokenizer(tmp_path: Path) -> None:
-    folder, file = made(tmp_path)
+#: which special tokens are put around a text, as converters write it: newer ones call BERT's last one eos, older ones say nothing
+FLAGS = ({}, {"bos": True, "eos": True, "sep": False}, {"bos": True, "eos": False, "sep": True})
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_token_ids_are_those_of_the_folders_tokenizer(flags: dict[str, bool], tmp_path: Path) -> None:
+    keys = {f"tokenizer.ggml.add_{name}_token": value for name, value in flags.items()}
+    folder, file = made(tmp_path, more=keys)
     wanted, found = load_text(folder), load_text(file)
     for text in (*TEXTS, "Café, 東京s: unknown-words [CLS] ##s queries", "x" * 120, "\u2581mat ##ly"):
         assert found.encode(text) == wanted.encode(text), text
