@@ -173,6 +173,34 @@ inline void all_values(const Tile& tile, int64_t row, BlockRange range, int64_t 
   }
 }
 
+// Heads of 32: two groups that see the same blocks side by side, so that four sums keep the multiplier busy.
+inline void values_of_two(const Tile& tile, int64_t row, BlockRange range, int64_t base, const uint16_t* const* values) {
+  constexpr int64_t kDim = 32, kValueBytes = 4 * kDim;
+  const uint16_t* weights = WeightsInRow::of(tile.scores + row * kScoreStride) - base;
+  const uint16_t* others = WeightsInRow::of(tile.scores + (row + kGroupRows) * kScoreStride) - base;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t block = range.first; block <= range.last; ++block) {
+    const uint16_t* v = values[block - range.first];
+    _tile_loadd(4, weights + block * kBlock, 4 * kScoreStride);
+    _tile_loadd(5, v, kValueBytes);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(5, v + 32, kValueBytes);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_loadd(4, others + block * kBlock, 4 * kScoreStride);
+    _tile_dpbf16ps(3, 4, 5);
+    _tile_loadd(5, v, kValueBytes);
+    _tile_dpbf16ps(2, 4, 5);
+  }
+  float *out = tile.part + row * kDim, *next = out + kGroupRows * kDim;
+  _tile_stored(0, out, 4 * kDim);
+  _tile_stored(1, out + 16, 4 * kDim);
+  _tile_stored(2, next, 4 * kDim);
+  _tile_stored(3, next + 16, 4 * kDim);
+}
+
 // attend_segment on tiles, for bf16 pages and head_dim a multiple of 16. `tail` keeps the last, zero-filled value tile.
 template <class V, class KV, class Ahead>
 void attend_segment_on_tiles(Tile& tile, const TileOperands& on, KV& kv, const ScoreRule& rule, int64_t segment, Ahead& ahead) {
@@ -182,10 +210,11 @@ void attend_segment_on_tiles(Tile& tile, const TileOperands& on, KV& kv, const S
     tile_scores(tile, on, &kv.key_tile(block)->bits, block * kBlock - base, begin, end);
   });
   before_tiles();
-  for (int64_t row = 0; row < tile.num_rows; row += kGroupRows) {
+  // Weights of the group of rows from `row` on; the blocks that it sees, none at all where first > last.
+  const auto weigh = [&](int64_t row) -> BlockRange {
     const int64_t end = smaller(row + kGroupRows, tile.num_rows);
+    if (tile.rows[end - 1].high < base || tile.rows[row].low >= base + kSegment) return {1, 0};
     const BlockRange all{larger(tile.rows[row].low, base) / kBlock, smaller(tile.rows[end - 1].high, base + kSegment - 1) / kBlock};
-    if (tile.rows[end - 1].high < base || tile.rows[row].low >= base + kSegment) continue;
     for (int64_t r = row; r < end; ++r) {
       const BlockRange seen = visible_blocks(tile.rows[r], segment);
       float* scores = tile.scores + r * kScoreStride;
@@ -195,10 +224,33 @@ void attend_segment_on_tiles(Tile& tile, const TileOperands& on, KV& kv, const S
       }
       clear_blocks(WeightsInRow::of(scores), seen, all, base);
     }
-    const uint16_t* values[kSegment / kBlock];
+    return all;
+  };
+  const uint16_t* values[kSegment / kBlock];
+  const auto find_values = [&](BlockRange all) {
     for (int64_t block = all.first; block <= all.last; ++block) values[block - all.first] = &kv.values(block, nullptr).at->bits;
     before_tiles();
+  };
+  const auto one = [&](int64_t row, BlockRange all) {
+    if (all.first > all.last) return;
+    find_values(all);
     all_values(tile, row, all, base, values);
+  };
+  int64_t row = 0;
+  if (tile.head_dim == 32)
+    for (; row + kGroupRows < tile.num_rows; row += 2 * kGroupRows) {
+      const BlockRange all = weigh(row), other = weigh(row + kGroupRows);
+      if (all.first != other.first || all.last != other.last || all.first > all.last) {
+        one(row, all);
+        one(row + kGroupRows, other);
+      } else {
+        find_values(all);
+        values_of_two(tile, row, all, base, values);
+      }
+      before_tiles();
+    }
+  for (; row < tile.num_rows; row += kGroupRows) {
+    one(row, weigh(row));
     before_tiles();
   }
 }
