@@ -21,7 +21,7 @@ from octavo.engine.errors import RequestError
 from octavo.engine.loading.config import open_model
 from octavo.engine.loading.source import Progress
 from octavo.engine.model_text import text_of
-from octavo.engine.pooling.late import OutputTexts, Sparse, vectors_that_count, weights_that_count
+from octavo.engine.pooling.late import OutputTexts, Sparse, that_count
 from octavo.engine.pooling.modules import Similarity
 from octavo.engine.pooling.opened import open_encoder
 from octavo.engine.pooling.options import encoder_config
@@ -214,13 +214,7 @@ class Embedder:
 
     def _encoding(self, item: Item, made: Made, wanted: Sequence[Output]) -> Encoding:
         """What was made of a text, without what does not count."""
-        sparse = vectors = None
-        if made.entries is not None:
-            sparse = Sparse.of(made.entries)
-        elif made.weights is not None:
-            sparse = weights_that_count(item.ids, made.weights, item.marks)
-        if made.vectors is not None:
-            vectors = vectors_that_count(made.vectors, item.marks)
+        sparse, vectors = that_count(item.ids, made, item.marks)
         given = {"dense": made.dense, "sparse": sparse, "multi_vector": vectors}
         if any(given[name] is None for name in wanted):
             return Encoding(error=NOT_FINITE)

@@ -18,7 +18,7 @@ import numpy as np
 from octavo.engine.errors import RequestError, trace_of
 from octavo.engine.messages import AddItems, EngineInfo, ItemOptions, ItemOutput, ItemOutputs
 from octavo.engine.pooling.fair import FairQueue, Work
-from octavo.engine.pooling.late import Sparse, vectors_that_count, weights_that_count
+from octavo.engine.pooling.late import that_count
 from octavo.engine.pooling.outputs import OUTPUTS, Output
 from octavo.engine.pooling.runner import NOT_FINITE, EmbeddingRunner
 from octavo.platforms.types import F32
@@ -101,13 +101,7 @@ class Encode:
 
     @staticmethod
     def _outcome(item: Work, made: Made, wanted: Sequence[Output]) -> Outcome:
-        sparse = vectors = None
-        if made.entries is not None:
-            sparse = Sparse.of(made.entries)
-        elif made.weights is not None:
-            sparse = weights_that_count(item.ids, made.weights, item.marks)
-        if made.vectors is not None:
-            vectors = vectors_that_count(made.vectors, item.marks)
+        sparse, vectors = that_count(item.ids, made, item.marks)
         weights = None if sparse is None else sparse.weights
         found = {"dense": made.dense, "sparse": weights, "multi_vector": vectors}
         parts = [part for name in OUTPUTS if name in wanted and (part := found[name]) is not None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -20,6 +20,9 @@ from octavo.engine.pooling.outputs import Late, Role
 from octavo.engine.pooling.texts import Item, Rules, Texts, Truncation
 from octavo.engine.text.tokenizer import Tokenizer
 from octavo.platforms.types import F32, I32
+
+if TYPE_CHECKING:
+    from octavo.engine.pooling.token_runner import Made
 
 NO_VECTOR, NO_WEIGHT = 1, 2
 
@@ -114,19 +117,18 @@ class OutputTexts:
         return replace(item, marks=marks.tobytes())
 
 
-def vectors_that_count(vectors: F32, marks: bytes) -> F32:
-    """Of vectors [tokens, width] those without NO_VECTOR."""
-    if not marks:
-        return vectors
-    return np.ascontiguousarray(vectors[np.frombuffer(marks, np.uint8) & NO_VECTOR == 0])
-
-
-def weights_that_count(ids: Sequence[int], weights: F32, marks: bytes) -> Sparse:
-    """Of weights [tokens] those without NO_WEIGHT."""
-    left_out = (
-        frozenset(token for token, mark in zip(ids, marks, strict=True) if mark & NO_WEIGHT) if marks else frozenset()
-    )
-    return Sparse.of_tokens(ids, weights, left_out)
+def that_count(ids: Sequence[int], made: Made, marks: bytes) -> tuple[Sparse | None, F32 | None]:
+    """(weights of entries, vectors of tokens) of what a text became, without those of NO_WEIGHT and NO_VECTOR; None for what
+    was not asked for or is not finite."""
+    sparse, vectors = None, made.vectors
+    if made.entries is not None:
+        sparse = Sparse.of(made.entries)
+    elif made.weights is not None:
+        marked = zip(ids, marks, strict=True) if marks else ()
+        sparse = Sparse.of_tokens(ids, made.weights, frozenset(token for token, mark in marked if mark & NO_WEIGHT))
+    if vectors is not None and marks:
+        vectors = np.ascontiguousarray(vectors[np.frombuffer(marks, np.uint8) & NO_VECTOR == 0])
+    return sparse, vectors
 
 
 def _bounded(rules: Any, most: int) -> Any:
