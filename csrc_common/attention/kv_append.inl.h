@@ -6,6 +6,7 @@
 // NaN a NaN scale.
 #include "attention/pages.h"
 #include "vec/fp8.h"
+#include "vec/narrow.inl.h"
 #include "vec/native.h"
 
 namespace octavo::OCTAVO_ISA_NS {
@@ -26,9 +27,7 @@ struct StoreBF16 {
   using T = uint16_t;
   using Pair = uint32_t;
   static float convert(const float* x, T* y, int64_t n) {
-    int64_t i = 0;
-    for (; i + V::kLanes <= n; i += V::kLanes) V::store_bf16(y + i, V::load(x + i));
-    for (; i < n; ++i) y[i] = vec::bf16_of(x[i]);
+    vec::narrow_row<V>(x, n, y);
     return 0.0f;
   }
 };

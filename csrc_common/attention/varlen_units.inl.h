@@ -10,6 +10,7 @@
 #include "attention/units.inl.h"
 #include "attention/varlen_rows.inl.h"
 #include "contract/attention.h"
+#include "vec/narrow.inl.h"
 
 namespace octavo::OCTAVO_ISA_NS {
 namespace {
@@ -49,12 +50,6 @@ class ColumnUnits {
   int64_t tiles_ = kUnitTiles;
   int64_t seq_ = 0, base_ = 0;  // where the walk is
 };
-
-inline void narrow_row(const float* x, int64_t dim, uint16_t* to) {
-  int64_t d = 0;
-  for (; d + V::kLanes <= dim; d += V::kLanes) V::store_bf16(to + d, V::load(x + d));
-  if (d < dim) V::store_bf16_n(to + d, V::load_n(x + d, static_cast<int>(dim - d)), static_cast<int>(dim - d));
-}
 
 // `before` is called with each tile whose rows are loaded; `segment_step(tile, kv, rule, segment, ahead)` is attend_segment in
 // the level's own way. `extra_bytes` of scratch are the level's, and begin where `before_units(scratch, rows)` takes them.
@@ -103,7 +98,7 @@ void varlen_units(const void* raw, const Step& step, const Lane& lane, int64_t e
           const int64_t row = first + tile.rows[r].position, column = (head0 + r % heads) * dim;
           float* y = a.narrow ? out : a.y + row * a.ldy + column;
           for (int64_t d = 0; d < dim; ++d) y[d] = out[d] / tile.rows[r].sum;
-          if (a.narrow) narrow_row(y, dim, a.narrow + row * a.ldnarrow + column);
+          if (a.narrow) vec::narrow_row<V>(y, dim, a.narrow + row * a.ldnarrow + column);
         }
       }
     }

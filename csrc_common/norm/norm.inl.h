@@ -4,6 +4,7 @@
 
 #include "contract/token.h"
 #include "exec/ask.h"
+#include "vec/narrow.inl.h"
 #include "vec/native.h"
 
 namespace octavo::OCTAVO_ISA_NS {
@@ -60,11 +61,7 @@ void norm_rows(const void* raw, const Step& step, const Lane& lane, One one) {
       if (offset == 0 && u + a.heads < end) ask_for(a.x + (row + 1) * a.ldx, 4 * a.heads * a.width);
       float* y = a.y ? a.y + row * a.ldy + offset : static_cast<float*>(lane.scratch);
       one(a, a.x + row * a.ldx + offset, y);
-      if (!a.narrow) continue;
-      uint16_t* narrow = a.narrow + row * a.ldnarrow + offset;
-      for_lanes(a.width, [&](int64_t i, int n) {
-        n == V::kLanes ? V::store_bf16(narrow + i, V::load(y + i)) : V::store_bf16_n(narrow + i, V::load_n(y + i, n), n);
-      });
+      if (a.narrow) vec::narrow_row<V>(y, a.width, a.narrow + row * a.ldnarrow + offset);
     }
 }
 
